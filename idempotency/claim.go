@@ -1,0 +1,88 @@
+package idempotency
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/code"
+
+	"github.com/connect-idempotency/connect-idempotency-go/store"
+)
+
+// claimRounds bounds how often a claim goes back to the store because the row that it saw was gone, or was another's, when
+// it came to take it over.
+const claimRounds = 3
+
+// claim tries to win the key. The attempt is nil where it did not; found says what stands in the way.
+func (g *Guard) claim(ctx context.Context, k *keyed) (store.Found, store.Attempt, error) {
+	found, attempt, err := g.store.Claim(ctx, k.claim())
+	for round := 1; round < claimRounds && err == nil && attempt == nil; round++ {
+		switch {
+		case found.State == store.Absent:
+			found, attempt, err = g.store.Claim(ctx, k.claim())
+		case found.Expired:
+			found, attempt, err = g.store.TakeOver(ctx, k.claim(), found.Token)
+		case found.LeaseOver() && found.RequestHash == k.fingerprint && !k.policy.NoTakeOver:
+			if found, attempt, err = g.store.TakeOver(ctx, k.claim(), found.Token); attempt != nil {
+				g.observe(ctx, k, Event{Outcome: TakenOver, Attempt: found.Attempt})
+			}
+		default:
+			return found, nil, nil
+		}
+	}
+	if err != nil {
+		return found, nil, callError(ctx, err)
+	}
+	return found, attempt, nil
+}
+
+// claim makes the claim that is sent, with a token of its own.
+func (k *keyed) claim() store.Claim {
+	k.leaseEnd = time.Now().Add(k.policy.Lease)
+	return store.Claim{
+		ID:          k.id,
+		Token:       store.NewToken(),
+		RequestHash: k.fingerprint,
+		Procedure:   k.Procedure,
+		TTL:         k.policy.TTL,
+		Lease:       k.policy.Lease,
+	}
+}
+
+// callError says what the caller is told when the store fails before the run: its own leaving, or the store's.
+func callError(ctx context.Context, err error) error {
+	switch ctx.Err() {
+	case context.Canceled:
+		return &Error{Code: code.Code_CANCELLED, Message: "idempotency: the call was cancelled before it ran", Cause: err}
+	case context.DeadlineExceeded:
+		return &Error{Code: code.Code_DEADLINE_EXCEEDED, Message: "idempotency: the call's deadline passed before it ran", Cause: err}
+	}
+	return storeUnavailable(err)
+}
+
+// answer ends a call that did not win its key, by what was found in its place. The order of the rules is the contract:
+// another request is refused before anything of the row is given away.
+func (g *Guard) answer(ctx context.Context, k *keyed, found store.Found) (Reply, bool, error) {
+	switch {
+	case found.State == store.Absent || found.Expired || found.OutOfSight():
+		return g.refuse(ctx, k, InProgress, inProgress(min(retryDelay, k.policy.Lease)))
+	case found.RequestHash != k.fingerprint:
+		return g.refuse(ctx, k, Reused, refusal(code.Code_FAILED_PRECONDITION, ReasonKeyReused, nil,
+			"this key was used with another request; a new operation needs a new key"))
+	case found.State == store.NotKept:
+		return g.refuse(ctx, k, NotKept, refusal(code.Code_FAILED_PRECONDITION, ReasonReplyNotKept, nil,
+			"this call has run, and its reply was not kept; it will not run again"))
+	case found.State == store.Completed:
+		return g.replay(ctx, k, found)
+	case found.LeaseOver() && k.policy.NoTakeOver:
+		return g.refuse(ctx, k, Failed, refusal(code.Code_FAILED_PRECONDITION, ReasonOutcomeUnknown, nil,
+			"an earlier call with this key never ended, and what it did is not known; it has to be looked into"))
+	default:
+		return g.refuse(ctx, k, InProgress, inProgress(min(retryDelay, found.LeaseLeft)))
+	}
+}
+
+func inProgress(delay time.Duration) *Error {
+	return refusal(code.Code_ABORTED, ReasonKeyInProgress, nil,
+		"the first call with this key is still running; retry with the same key").retryIn(delay)
+}

@@ -1,0 +1,179 @@
+package idempotency
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/connect-idempotency/connect-idempotency-go/internal/behind"
+	"github.com/connect-idempotency/connect-idempotency-go/store"
+)
+
+// Guard runs a call once per key. It is safe for concurrent use.
+type Guard struct {
+	store     store.Store
+	scope     ScopeFunc
+	policy    Policy
+	policyFor func(Call, Policy) Policy
+	keep      func(context.Context, Call, Reply) bool
+	maxReply  int
+	unkept    map[string]bool
+	header    string
+	observers []Observer
+	logger    *slog.Logger
+	behind    behind.Group
+}
+
+// New makes a guard over a store. It fails unless the scope is settled, by [WithScope] or [WithSingleScope], and where an
+// option's value is not valid.
+func New(s store.Store, opts ...Option) (*Guard, error) {
+	g := &Guard{
+		store:    s,
+		policy:   Policy{TTL: DefaultTTL, Lease: DefaultLease},
+		keep:     Keep,
+		maxReply: DefaultMaxReplySize,
+		unkept:   neverKept(),
+		header:   DefaultHeader,
+	}
+	for _, opt := range opts {
+		opt(g)
+	}
+	if g.logger == nil {
+		g.logger = slog.Default()
+	}
+	if err := g.check(); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// Header is the metadata in which the key is sent. Adapters read it into [Call.Keys].
+func (g *Guard) Header() string { return g.header }
+
+// PassesBy reports whether Do would do nothing but run the call: the procedure has no side effects, its policy is off, or
+// no key was sent and none is required. An adapter may ask before it prepares a call.
+func (g *Guard) PassesBy(c Call) bool {
+	if c.NoSideEffects {
+		return true
+	}
+	if g.policyFor == nil {
+		return len(c.Keys) == 0 && !g.policy.KeyRequired
+	}
+	p := g.policyFor(c, g.policy)
+	return p.Off || len(c.Keys) == 0 && !p.KeyRequired
+}
+
+// Do guards one call. Where the call is the key's to run, it calls run, at most once, and returns run's reply with
+// replayed false; the caller may hand on the handler's own value then. Where an earlier call's reply is kept, it returns
+// that with replayed true. In all other cases the caller gets err, which is always an [*Error] to be sent as it is, and
+// never the reply.
+//
+// The context that run gets holds what [FromContext] reads, and for a transactional store the transaction. On a leased
+// store it does not end when ctx does, so that a client that goes away does not lose the reply; it ends, with the cause
+// [ErrLeaseEnding], shortly before the lease does. A panic in run releases the key and goes on up.
+func (g *Guard) Do(ctx context.Context, c Call, run func(context.Context) Reply) (r Reply, replayed bool, err error) {
+	if g.PassesBy(c) {
+		return run(ctx), false, nil
+	}
+	k := &keyed{Call: c, start: time.Now()}
+	if err := g.prepare(ctx, k); err != nil {
+		return g.refuse(ctx, k, refusedAs(err), err)
+	}
+	found, attempt, err := g.claim(ctx, k)
+	if err != nil {
+		return g.refuse(ctx, k, Failed, err)
+	}
+	if attempt == nil {
+		return g.answer(ctx, k, found)
+	}
+	reply, state := g.run(ctx, k, attempt, found, run)
+	return g.settle(ctx, k, attempt, reply, state)
+}
+
+// keyed is a call on its way through the flow.
+type keyed struct {
+	Call
+	start       time.Time
+	policy      Policy
+	scope, key  string
+	id          store.ID
+	fingerprint string
+	leaseEnd    time.Time // by this process's clock, on the safe side: counted from before the claim was sent
+}
+
+// prepare reads the policy, the key, the scope and the fingerprint. Nothing is sent to the store.
+func (g *Guard) prepare(ctx context.Context, k *keyed) (err error) {
+	k.policy = g.policy
+	if g.policyFor != nil {
+		k.policy = g.policyFor(k.Call, g.policy)
+		if err := k.policy.check(); err != nil {
+			return misconfigured(err, "the procedure's policy is not valid")
+		}
+	}
+	if k.key, err = key(k.Keys, k.policy.KeyRequired); err != nil {
+		return err
+	}
+	if k.scope, err = g.scopeOf(ctx, k.Call); err != nil {
+		return err
+	}
+	if k.fingerprint, err = fingerprint(k.Call); err != nil {
+		return misconfigured(err, "the request's fingerprint could not be made")
+	}
+	k.id = store.ID{Scope: storedScope(k.scope), Key: k.key}
+	return nil
+}
+
+// digest names the key in logs.
+func (k *keyed) digest() string {
+	if k.key == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(k.id.Scope + "\x00" + k.id.Key))
+	return hex.EncodeToString(sum[:6])
+}
+
+// Forget frees a key, whatever its state, and reports whether there was one: for an operator who knows what became of it.
+// Scope and key are as the call named them. An attempt that still runs can no longer settle. It fails where the store
+// does.
+func (g *Guard) Forget(ctx context.Context, scope, key string) (bool, error) {
+	return g.store.Forget(ctx, store.ID{Scope: storedScope(scope), Key: key})
+}
+
+// Close waits until nothing of the guard's, or of its store's, goes on behind an answer: completions that are tried again,
+// rollbacks. Call it once the server takes no more calls. It fails only where ctx ends first.
+func (g *Guard) Close(ctx context.Context) error {
+	err := g.behind.Wait(ctx)
+	if d, ok := g.store.(store.Drainer); ok {
+		err = errors.Join(err, d.Drain(ctx))
+	}
+	return err
+}
+
+// refusedAs tells a fault of the client's from one of the server's.
+func refusedAs(err error) Outcome {
+	switch ReasonOf(err) {
+	case ReasonKeyRequired, ReasonKeyInvalid:
+		return Invalid
+	default:
+		return Failed
+	}
+}
+
+// refuse ends a call with an error of the guard's own.
+func (g *Guard) refuse(ctx context.Context, k *keyed, o Outcome, err error) (Reply, bool, error) {
+	g.observe(ctx, k, Event{Outcome: o, Err: err})
+	return Reply{}, false, err
+}
+
+func (g *Guard) observe(ctx context.Context, k *keyed, e Event) {
+	if len(g.observers) == 0 {
+		return
+	}
+	e.Procedure, e.Duration, e.KeyDigest = k.Procedure, time.Since(k.start), k.digest()
+	for _, o := range g.observers {
+		o(ctx, e)
+	}
+}

@@ -1,0 +1,96 @@
+package idempotency
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/genproto/googleapis/rpc/code"
+)
+
+// MaxKeyLength is how many characters a key may have.
+const MaxKeyLength = 255
+
+// DefaultHeader is the metadata that carries the key, named by the IETF draft "The Idempotency-Key HTTP Header Field".
+const DefaultHeader = "idempotency-key"
+
+// key reads the one key that was sent. It returns "" where none was sent and none is needed.
+func key(values []string, required bool) (string, error) {
+	switch {
+	case len(values) == 0 && required:
+		return "", refusal(code.Code_INVALID_ARGUMENT, ReasonKeyRequired, nil,
+			"this procedure needs an idempotency key; send one that is new for each operation and the same for its retries")
+	case len(values) == 0:
+		return "", nil
+	case len(values) > 1:
+		return "", invalidKey(fmt.Errorf("it was sent %d times; send it once", len(values)))
+	}
+	k, err := ParseKey(values[0])
+	if err != nil {
+		return "", invalidKey(err)
+	}
+	return k, nil
+}
+
+func invalidKey(why error) *Error {
+	return refusal(code.Code_INVALID_ARGUMENT, ReasonKeyInvalid, nil, "the idempotency key is not valid: %v", why)
+}
+
+// ParseKey returns the key that a metadata value names: 1 to [MaxKeyLength] visible ASCII characters (0x21 to 0x7E),
+// either bare or as a structured-field string (RFC 9651, section 3.3.3), in double quotes with \" and \\ as its only
+// escapes, which is the form of the IETF draft. Both forms of a key are the same key. Blanks around the value do not
+// count, as in HTTP.
+//
+// The error says what is wrong with the value, and does not repeat it.
+func ParseKey(value string) (string, error) {
+	value = strings.Trim(value, " \t")
+	k := value
+	if strings.HasPrefix(value, `"`) {
+		var err error
+		if k, err = unquote(value); err != nil {
+			return "", err
+		}
+	}
+	switch {
+	case k == "":
+		return "", errors.New("it is empty")
+	case len(k) > MaxKeyLength:
+		return "", fmt.Errorf("it has %d characters; at most %d are allowed", len(k), MaxKeyLength)
+	case sentTwice(k):
+		return "", errors.New("it was sent twice and joined with a comma; send it once")
+	}
+	for i := range len(k) {
+		if k[i] < 0x21 || k[i] > 0x7e {
+			return "", fmt.Errorf("byte %d is 0x%02x; only visible ASCII characters are allowed", i, k[i])
+		}
+	}
+	return k, nil
+}
+
+// sentTwice recognises the value that a proxy makes of a header that came twice.
+func sentTwice(k string) bool {
+	first, second, joined := strings.Cut(k, ",")
+	return joined && first == strings.TrimLeft(second, " \t")
+}
+
+// unquote reads a structured-field string that spans all of value.
+func unquote(value string) (string, error) {
+	var k strings.Builder
+	for i := 1; i < len(value); i++ {
+		switch c := value[i]; {
+		case c == '"' && i == len(value)-1:
+			return k.String(), nil
+		case c == '"':
+			return "", errors.New(`something follows the closing quote; send the quoted key alone, once`)
+		case c == '\\':
+			i++
+			if i == len(value) || value[i] != '"' && value[i] != '\\' {
+				return "", errors.New(`in a quoted key a backslash may only stand before " or \`)
+			}
+			k.WriteByte(value[i])
+		default:
+			k.WriteByte(c)
+		}
+	}
+	return "", errors.New("it begins with a quote and does not end with one")
+}

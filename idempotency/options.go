@@ -1,0 +1,150 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/code"
+)
+
+// Defaults of a [Guard]'s options.
+const (
+	// DefaultTTL is how long a key is remembered.
+	DefaultTTL = 24 * time.Hour
+	// DefaultLease is how long a claim is good for.
+	DefaultLease = 30 * time.Second
+	// DefaultMaxReplySize is the size of the largest reply that is kept, in bytes.
+	DefaultMaxReplySize = 1 << 20
+)
+
+// Option configures a [Guard].
+type Option func(*Guard)
+
+// WithScope settles whom a key belongs to. Required, unless [WithSingleScope] is given. A nil function is an error of New.
+func WithScope(scope ScopeFunc) Option { return func(g *Guard) { g.scope = scope } }
+
+// WithSingleScope says that all callers of this server share one scope, the empty one: whoever sends a key and the same
+// request gets the reply. Right only where all callers trust each other, or where keys cannot be guessed and are never
+// shared.
+func WithSingleScope() Option { return WithScope(singleScope) }
+
+// WithTTL sets how long a key is remembered, counted from its claim. Default [DefaultTTL]. At least two leases.
+func WithTTL(ttl time.Duration) Option { return func(g *Guard) { g.policy.TTL = ttl } }
+
+// WithLease sets how long a claim is good for. Default [DefaultLease]. At least one millisecond. On a leased store the
+// handler's context ends shortly before its lease does; on a transactional one a claim lasts as long as its transaction.
+func WithLease(lease time.Duration) Option { return func(g *Guard) { g.policy.Lease = lease } }
+
+// WithKeyRequired refuses calls without a key. By default they run unguarded.
+func WithKeyRequired() Option { return func(g *Guard) { g.policy.KeyRequired = true } }
+
+// WithoutTakeOver refuses a key whose owner's lease is over as [ReasonOutcomeUnknown], until an operator calls
+// [Guard.Forget]. By default the next call with the same request takes the key over, and runs.
+func WithoutTakeOver() Option { return func(g *Guard) { g.policy.NoTakeOver = true } }
+
+// Policy is what may differ by procedure. The zero value of a duration is not valid: change what you were given.
+type Policy struct {
+	// Off lets the procedure pass by, with or without a key.
+	Off bool
+	// KeyRequired refuses calls without a key.
+	KeyRequired bool
+	// NoTakeOver refuses a key whose owner's lease is over.
+	NoTakeOver bool
+	// TTL is how long a key is remembered: at least two leases.
+	TTL time.Duration
+	// Lease is how long a claim is good for.
+	Lease time.Duration
+}
+
+func (p Policy) check() error {
+	if p.Lease < time.Millisecond {
+		return fmt.Errorf("the lease is %v, and must be at least 1ms", p.Lease)
+	}
+	if p.TTL < 2*p.Lease {
+		return fmt.Errorf("the TTL is %v, and must be at least two leases, %v", p.TTL, 2*p.Lease)
+	}
+	return nil
+}
+
+// WithPolicy sets a function that changes the guard's policy for a call; p holds what the other options say. It is called
+// for every call, concurrently, before the key is read. A policy that is not valid refuses the call as
+// [ReasonMisconfigured].
+func WithPolicy(policy func(c Call, p Policy) Policy) Option {
+	return func(g *Guard) { g.policyFor = policy }
+}
+
+// WithKeep replaces the rule that says which replies are kept. It is asked with the reply as the client will see it; false
+// releases the key, so that a retry runs. Default [Keep].
+func WithKeep(keep func(ctx context.Context, c Call, r Reply) bool) Option {
+	return func(g *Guard) { g.keep = keep }
+}
+
+// Keep is the default rule: success, and the errors that are the answer to the request (InvalidArgument, NotFound,
+// AlreadyExists, PermissionDenied, FailedPrecondition, OutOfRange). All others may go away by themselves.
+func Keep(_ context.Context, _ Call, r Reply) bool {
+	switch r.Code() {
+	case code.Code_OK, code.Code_INVALID_ARGUMENT, code.Code_NOT_FOUND, code.Code_ALREADY_EXISTS,
+		code.Code_PERMISSION_DENIED, code.Code_FAILED_PRECONDITION, code.Code_OUT_OF_RANGE:
+		return true
+	default:
+		return false
+	}
+}
+
+// WithMaxReplySize sets the size of the largest reply that is kept: proto.Size of a message, or of an error with its
+// details, in bytes; header and trailer do not count. Default [DefaultMaxReplySize]. A larger reply reaches the first
+// caller, and a retry is refused as [ReasonReplyNotKept]. Zero keeps only empty messages; less is an error of New.
+func WithMaxReplySize(bytes int) Option { return func(g *Guard) { g.maxReply = bytes } }
+
+// WithoutMetadata names metadata that is not kept, and so not replayed, beyond what never is (see [Metadata]): cookies,
+// credentials, hop-by-hop and protocol headers. Upper and lower case are the same. May be given more than once.
+func WithoutMetadata(names ...string) Option {
+	return func(g *Guard) {
+		for _, name := range names {
+			g.unkept[strings.ToLower(name)] = true
+		}
+	}
+}
+
+// WithHeader sets the metadata that carries the key. Default [DefaultHeader]. An empty name is an error of New.
+func WithHeader(name string) Option { return func(g *Guard) { g.header = name } }
+
+// WithObserver adds an observer. May be given more than once; they are called in order.
+func WithObserver(o Observer) Option {
+	return func(g *Guard) { g.observers = append(g.observers, o) }
+}
+
+// WithLogger sets where the guard says what went wrong behind an answer, and what an operator must look at. Default, and
+// where nil, slog.Default(). No key and no reply stands in a log.
+func WithLogger(logger *slog.Logger) Option { return func(g *Guard) { g.logger = logger } }
+
+func (g *Guard) check() error {
+	var errs []error
+	if g.store == nil {
+		errs = append(errs, errors.New("no store"))
+	}
+	if g.scope == nil {
+		errs = append(errs, errors.New("the scope is not settled: say whose a key is with WithScope, "+
+			"or WithSingleScope where all callers are one"))
+	}
+	if g.keep == nil {
+		errs = append(errs, errors.New("WithKeep was given nil"))
+	}
+	if g.maxReply < 0 {
+		errs = append(errs, fmt.Errorf("the largest reply is %d bytes, and cannot be less than 0", g.maxReply))
+	}
+	if g.header == "" {
+		errs = append(errs, errors.New("the key's header has no name"))
+	}
+	if err := g.policy.check(); err != nil {
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("idempotency: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package idempotency
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	idempotencyv1 "github.com/connect-idempotency/connect-idempotency-go/gen/connectidempotency/v1"
+	"github.com/connect-idempotency/connect-idempotency-go/store"
+)
+
+// record makes what is stored of a reply. A reply that is too large, or that cannot be encoded, makes a record that says
+// so, the latter with the error.
+func (g *Guard) record(r Reply) (store.Record, error) {
+	notKept := store.Record{State: store.NotKept, Code: r.Code()}
+	if replySize(r) > g.maxReply {
+		return notKept, nil
+	}
+	encoded, err := g.encode(r)
+	if err != nil {
+		return notKept, err
+	}
+	return store.Record{State: store.Completed, Code: r.Code(), Reply: encoded, Readable: readable(r)}, nil
+}
+
+func replySize(r Reply) int {
+	if r.Error != nil {
+		return proto.Size(storedError(r.Error))
+	}
+	return proto.Size(r.Message)
+}
+
+// encode writes a reply's exact form.
+func (g *Guard) encode(r Reply) ([]byte, error) {
+	stored := &idempotencyv1.StoredReply{Header: g.storedMetadata(r.Header), Trailer: g.storedMetadata(r.Trailer)}
+	switch {
+	case r.Unencodable != nil:
+		return nil, fmt.Errorf("idempotency: %w", r.Unencodable)
+	case r.Error != nil:
+		e := storedError(r.Error)
+		e.Code = int32(r.Code())
+		e.Metadata = g.storedMetadata(r.Error.Metadata)
+		stored.Result = &idempotencyv1.StoredReply_Error{Error: e}
+	case r.Message != nil:
+		value, err := proto.MarshalOptions{Deterministic: true}.Marshal(r.Message)
+		if err != nil {
+			return nil, fmt.Errorf("idempotency: marshal the reply: %w", err)
+		}
+		stored.Result = &idempotencyv1.StoredReply_Message{Message: &idempotencyv1.Message{
+			TypeName: string(r.Message.ProtoReflect().Descriptor().FullName()),
+			Value:    value,
+		}}
+	}
+	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(stored)
+	if err != nil {
+		return nil, fmt.Errorf("idempotency: marshal the stored reply: %w", err)
+	}
+	return encoded, nil
+}
+
+func storedError(e *Error) *idempotencyv1.Error {
+	return &idempotencyv1.Error{Code: int32(e.Code), Message: []byte(e.Message), Details: e.Details}
+}
+
+// storedMetadata takes what is kept of metadata, in the order of names, so that equal replies have equal bytes.
+func (g *Guard) storedMetadata(m Metadata) []*idempotencyv1.Metadata {
+	if len(m) == 0 {
+		return nil
+	}
+	kept := make([]*idempotencyv1.Metadata, 0, len(m))
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		if g.unkept[name] || strings.HasPrefix(name, "grpc-") || strings.HasPrefix(name, "connect-") {
+			continue
+		}
+		values := make([][]byte, len(m[name]))
+		for i, v := range m[name] {
+			values[i] = []byte(v)
+		}
+		kept = append(kept, &idempotencyv1.Metadata{Name: name, Values: values})
+	}
+	return kept
+}
+
+// neverKept names the metadata that belongs to one answer on one connection, or to one client's session.
+func neverKept() map[string]bool {
+	names := []string{
+		// Credentials: what was right for the first caller need not be for the next.
+		"set-cookie", "set-cookie2", "authorization", "authentication-info", "www-authenticate",
+		"proxy-authenticate", "proxy-authorization", "proxy-authentication-info",
+		// Hop-by-hop: RFC 9110, section 7.6.1.
+		"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+		// The protocols' own, beside all that begin with grpc- and connect-.
+		"accept-encoding", "accept-post", "content-encoding", "content-length", "content-type", "date", "host", "user-agent",
+		// The guard's own.
+		HeaderReplayed,
+	}
+	unkept := make(map[string]bool, len(names))
+	for _, name := range names {
+		unkept[name] = true
+	}
+	return unkept
+}
+
+// readable is the reply as JSON, made only where a store asks for it.
+func readable(r Reply) json.Marshaler {
+	switch {
+	case r.Error != nil:
+		return errorJSON{r.Error}
+	case r.Message != nil:
+		return messageJSON{r.Message}
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,89 @@
+package idempotency
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"google.golang.org/genproto/googleapis/rpc/code"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	idempotencyv1 "github.com/connect-idempotency/connect-idempotency-go/gen/connectidempotency/v1"
+	"github.com/connect-idempotency/connect-idempotency-go/store"
+)
+
+// HeaderReplayed is the metadata, with the value "true", that an adapter adds to a replay.
+const HeaderReplayed = "idempotency-replayed"
+
+// replay answers from a stored reply.
+func (g *Guard) replay(ctx context.Context, k *keyed, found store.Found) (Reply, bool, error) {
+	r, err := decode(found.Record.Reply, k.Method)
+	if err != nil {
+		g.logger.LogAttrs(ctx, slog.LevelError, "idempotency: a stored reply does not open; the call is refused",
+			slog.String("procedure", k.Procedure), slog.String("key_digest", k.digest()), slog.Any("error", err))
+		return g.refuse(ctx, k, Failed, refusal(code.Code_INTERNAL, ReasonReplyUnreadable, err,
+			"this call has run, and its stored reply cannot be read; it will not run again"))
+	}
+	g.observe(ctx, k, Event{Outcome: Replayed})
+	return r, true, nil
+}
+
+// decode reads a reply's exact form.
+func decode(encoded []byte, method protoreflect.MethodDescriptor) (Reply, error) {
+	stored := new(idempotencyv1.StoredReply)
+	if err := proto.Unmarshal(encoded, stored); err != nil {
+		return Reply{}, fmt.Errorf("unmarshal the stored reply: %w", err)
+	}
+	r := Reply{Header: metadata(stored.Header), Trailer: metadata(stored.Trailer)}
+	switch result := stored.Result.(type) {
+	case *idempotencyv1.StoredReply_Error:
+		if result.Error.GetCode() == int32(code.Code_OK) {
+			return Reply{}, fmt.Errorf("the stored error has the code OK")
+		}
+		r.Error = &Error{
+			Code:     code.Code(result.Error.Code),
+			Message:  string(result.Error.Message),
+			Details:  result.Error.Details,
+			Metadata: metadata(result.Error.Metadata),
+		}
+	case *idempotencyv1.StoredReply_Message:
+		m, err := newMessage(protoreflect.FullName(result.Message.GetTypeName()), method)
+		if err != nil {
+			return Reply{}, err
+		}
+		if err := (proto.UnmarshalOptions{AllowPartial: true}).Unmarshal(result.Message.Value, m); err != nil {
+			return Reply{}, fmt.Errorf("unmarshal the stored %s: %w", result.Message.TypeName, err)
+		}
+		r.Message = m
+	}
+	return r, nil
+}
+
+// newMessage makes an empty message of a type by its name: the Go type where it is linked in, else one by the method's
+// schema.
+func newMessage(name protoreflect.FullName, method protoreflect.MethodDescriptor) (proto.Message, error) {
+	linked, err := protoregistry.GlobalTypes.FindMessageByName(name)
+	if err == nil {
+		return linked.New().Interface(), nil
+	}
+	if method != nil && method.Output().FullName() == name {
+		return dynamicpb.NewMessage(method.Output()), nil
+	}
+	return nil, fmt.Errorf("the type %q of the stored reply is not known to this server: %w", name, err)
+}
+
+func metadata(stored []*idempotencyv1.Metadata) Metadata {
+	if len(stored) == 0 {
+		return nil
+	}
+	m := make(Metadata, len(stored))
+	for _, s := range stored {
+		for _, v := range s.Values {
+			m[s.Name] = append(m[s.Name], string(v))
+		}
+	}
+	return m
+}

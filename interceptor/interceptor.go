@@ -1,0 +1,90 @@
+// Package interceptor guards the unary procedures of a Connect server (connectrpc.com/connect, which serves Connect, gRPC
+// and gRPC-Web):
+//
+//	guard, err := idempotency.New(store, idempotency.WithScope(tenantOf))
+//	// …
+//	mux.Handle(chargesv1connect.NewChargeServiceHandler(svc, connect.WithInterceptors(interceptor.New(guard))))
+//
+// Interceptors that were given before this one are outside: they run for replays and refusals too, so authentication,
+// which settles whose a key is, and validation belong there. Those given after it are inside: they run with the handler,
+// once, and what they add to an answer is replayed.
+//
+// Clients, streaming procedures, procedures marked NO_SIDE_EFFECTS, and calls without a key where none is required pass by.
+package interceptor
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/connect-idempotency/connect-idempotency-go/idempotency"
+)
+
+// New makes an interceptor of a guard. It is safe for concurrent use, and may serve any number of handlers.
+//
+// What a refused client gets is in package idempotency: each error there reaches the client with its code, details and
+// metadata. A replay carries the header "idempotency-replayed: true", on an error in the error's metadata; in all else it
+// is what the first caller got, whatever protocol and codec either of them used.
+func New(g *idempotency.Guard) connect.Interceptor { return &interceptor{guard: g} }
+
+type interceptor struct {
+	guard     *idempotency.Guard
+	responses responseTypes
+}
+
+// WrapUnary guards handlers, and leaves clients alone.
+func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		spec := req.Spec()
+		if spec.IsClient {
+			return next(ctx, req)
+		}
+		c := idempotency.Call{
+			Procedure:     spec.Procedure,
+			NoSideEffects: spec.IdempotencyLevel == connect.IdempotencyNoSideEffects,
+			Keys:          req.Header().Values(i.guard.Header()),
+		}
+		c.Method, _ = spec.Schema.(protoreflect.MethodDescriptor)
+		if i.guard.PassesBy(c) {
+			return next(ctx, req)
+		}
+		return i.guarded(ctx, c, req, next)
+	}
+}
+
+// WrapStreamingClient leaves streams alone.
+func (i *interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+// WrapStreamingHandler leaves streams alone.
+func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return next
+}
+
+// guarded runs a call under its key. Where the handler ran, what it returned is handed on untouched.
+func (i *interceptor) guarded(ctx context.Context, c idempotency.Call, req connect.AnyRequest, next connect.UnaryFunc) (connect.AnyResponse, error) {
+	c.Request, _ = req.Any().(proto.Message) // the guard refuses a call that has none
+	var res connect.AnyResponse
+	var resErr error
+	reply, replayed, err := i.guard.Do(ctx, c, func(ctx context.Context) idempotency.Reply {
+		added := startMetadata(ctx)
+		res, resErr = next(ctx, req)
+		return added.reply(ctx, res, resErr)
+	})
+	switch {
+	case err != nil:
+		return nil, refusal(err)
+	case !replayed:
+		if resErr == nil {
+			i.responses.learn(c.Procedure, res)
+		}
+		return res, resErr
+	case reply.Error != nil:
+		return nil, replayError(ctx, reply)
+	default:
+		return i.responses.replay(c.Procedure, reply), nil
+	}
+}

@@ -1,0 +1,77 @@
+package interceptor
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	"github.com/connect-idempotency/connect-idempotency-go/idempotency"
+)
+
+// AllowedHeaders names the request headers that a browser's page must be allowed to send (Access-Control-Allow-Headers),
+// beside Connect's own, which package connectrpc.com/cors has.
+func AllowedHeaders(g *idempotency.Guard) []string {
+	return []string{http.CanonicalHeaderKey(g.Header())}
+}
+
+// ExposedHeaders names the response headers that a browser's page must be allowed to read (Access-Control-Expose-Headers),
+// beside Connect's own, which package connectrpc.com/cors has.
+func ExposedHeaders() []string { return []string{"Idempotency-Replayed", "Retry-After"} }
+
+// runMetadata remembers what stood in the call's response metadata before the run: what outer interceptors put there is
+// not the run's, and is not kept.
+type runMetadata struct{ header, trailer http.Header }
+
+func startMetadata(ctx context.Context) runMetadata {
+	info, ok := connect.CallInfoForHandlerContext(ctx)
+	if !ok {
+		return runMetadata{}
+	}
+	return runMetadata{header: info.ResponseHeader().Clone(), trailer: info.ResponseTrailer().Clone()}
+}
+
+// added returns what the run put into the call's response metadata.
+func (m runMetadata) added(ctx context.Context) (header, trailer idempotency.Metadata) {
+	info, ok := connect.CallInfoForHandlerContext(ctx)
+	if !ok {
+		return nil, nil
+	}
+	return without(info.ResponseHeader(), m.header), without(info.ResponseTrailer(), m.trailer)
+}
+
+// without returns what of after was not there before.
+func without(after, before http.Header) idempotency.Metadata {
+	m := make(idempotency.Metadata, len(after))
+	for name, values := range after {
+		if old := before[name]; len(old) <= len(values) && slices.Equal(old, values[:len(old)]) {
+			values = values[len(old):]
+		}
+		if len(values) > 0 {
+			m[strings.ToLower(name)] = slices.Clone(values)
+		}
+	}
+	return m
+}
+
+// addTo adds header to what the simple API collected in m, in the order in which connect sends both.
+func addTo(m idempotency.Metadata, header http.Header) idempotency.Metadata {
+	if len(header) > 0 && m == nil {
+		m = make(idempotency.Metadata, len(header))
+	}
+	for name, values := range header {
+		name = strings.ToLower(name)
+		m[name] = append(m[name], values...)
+	}
+	return m
+}
+
+// put writes metadata into a header.
+func put(into http.Header, m idempotency.Metadata) {
+	for name, values := range m {
+		name = http.CanonicalHeaderKey(name)
+		into[name] = append(into[name], values...)
+	}
+}

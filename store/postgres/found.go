@@ -1,0 +1,152 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"google.golang.org/genproto/googleapis/rpc/code"
+
+	"github.com/connect-idempotency/connect-idempotency-go/store"
+)
+
+// foundRow is what foundColumns are read into.
+type foundRow struct {
+	state       string
+	token       [16]byte
+	attempt     int
+	requestHash string
+	procedure   string
+	expired     bool
+	leaseLeft   *int64
+	code        *string
+	reply       []byte
+}
+
+func (r *foundRow) targets() []any {
+	return []any{&r.state, &r.token, &r.attempt, &r.requestHash, &r.procedure, &r.expired, &r.leaseLeft, &r.code, &r.reply}
+}
+
+func (r *foundRow) found(id store.ID) (store.Found, error) {
+	state, err := store.ParseState(r.state)
+	if err != nil {
+		return store.Found{}, fmt.Errorf("postgres: read a key's row: %w", err)
+	}
+	f := store.Found{
+		ID:          id,
+		State:       state,
+		Token:       r.token,
+		Attempt:     r.attempt,
+		RequestHash: r.requestHash,
+		Procedure:   r.procedure,
+		Expired:     r.expired,
+	}
+	if r.leaseLeft != nil {
+		f.LeaseLeft = time.Duration(*r.leaseLeft) * time.Microsecond
+	}
+	if state == store.InProgress {
+		return f, nil
+	}
+	f.Record = store.Record{State: state, Reply: r.reply}
+	if r.code != nil {
+		if f.Record.Code, err = parseCode(*r.code); err != nil {
+			return store.Found{}, err
+		}
+	}
+	return f, nil
+}
+
+// scanFound reads the row that lookSQL found, if any.
+func scanFound(row pgx.Row, id store.ID) (store.Found, error) {
+	var r foundRow
+	switch err := row.Scan(r.targets()...); {
+	case errors.Is(err, pgx.ErrNoRows):
+		return store.Found{ID: id}, nil
+	case err != nil:
+		return store.Found{}, err
+	}
+	return r.found(id)
+}
+
+// Look reads rows without claiming, in one flight.
+func (s *Store) Look(ctx context.Context, ids []store.ID) ([]store.Found, error) {
+	if len(ids) > store.MaxLook {
+		return nil, fmt.Errorf("postgres: look at %d keys: at most %d at once", len(ids), store.MaxLook)
+	}
+	all := make([]store.Found, len(ids))
+	scopes, keys := make([]string, len(ids)), make([]string, len(ids))
+	for i, id := range ids {
+		all[i].ID = id
+		scopes[i], keys[i] = id.Scope, id.Key
+	}
+	if len(ids) == 0 {
+		return all, nil
+	}
+	batch := func() *pgx.Batch {
+		b := new(pgx.Batch)
+		b.Queue(s.sql.lookMany, scopes, keys)
+		return b
+	}
+	err := s.flight(ctx, batch, func(results pgx.BatchResults) error {
+		rows, err := results.Query()
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var n int
+			var r foundRow
+			if err := rows.Scan(append([]any{&n}, r.targets()...)...); err != nil {
+				return err
+			}
+			if all[n-1], err = r.found(ids[n-1]); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("postgres: look: %w", err)
+	}
+	return all, nil
+}
+
+// Forget deletes a key's row, in one flight. A transactional attempt in flight has no row yet, and is out of its reach.
+func (s *Store) Forget(ctx context.Context, id store.ID) (bool, error) {
+	n, err := s.exec(ctx, s.sql.forget, id.Scope, id.Key)
+	if err != nil {
+		return false, fmt.Errorf("postgres: forget: %w", err)
+	}
+	return n > 0, nil
+}
+
+// exec sends one statement, in one flight, and returns how many rows it changed.
+func (s *Store) exec(ctx context.Context, sql string, args ...any) (n int64, err error) {
+	batch := func() *pgx.Batch {
+		b := new(pgx.Batch)
+		b.Queue(sql, args...)
+		return b
+	}
+	err = s.flight(ctx, batch, func(results pgx.BatchResults) error {
+		tag, err := results.Exec()
+		n = tag.RowsAffected()
+		return err
+	})
+	return n, err
+}
+
+// A code stands in the table as google.rpc.Code's name, or as its number where it has none.
+func codeText(c code.Code) string { return c.String() }
+
+func parseCode(text string) (code.Code, error) {
+	if n, ok := code.Code_value[text]; ok {
+		return code.Code(n), nil
+	}
+	var n int32
+	if _, err := fmt.Sscanf(text, "%d", &n); err != nil {
+		return 0, fmt.Errorf("postgres: read a key's row: unknown code %q", text)
+	}
+	return code.Code(n), nil
+}

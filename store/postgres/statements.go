@@ -1,0 +1,163 @@
+package postgres
+
+import "strings"
+
+// statements are the store's SQL. Every column is named, so that one added to the table live breaks no cached plan.
+// Durations are sent in microseconds; times are the server's.
+type statements struct {
+	look, lookMany                string
+	claim, takeOver               string
+	complete, release             string
+	tryLock, waitForLock          string
+	removeStale, insert           string
+	forget, sweep, renew          string
+	savepoint, toSavepoint, leave string
+}
+
+func newStatements(n names, savepoint string) statements {
+	put := strings.NewReplacer("{table}", n.table, "{savepoint}", savepoint, "{columns}", foundColumns,
+		"{durable}", durable).Replace
+	return statements{
+		look:        put(lookSQL),
+		lookMany:    put(lookManySQL),
+		claim:       put(claimSQL),
+		takeOver:    put(takeOverSQL),
+		complete:    put(completeSQL),
+		release:     put(releaseSQL),
+		tryLock:     put(tryLockSQL),
+		waitForLock: put(waitForLockSQL),
+		removeStale: put(removeStaleSQL),
+		insert:      put(insertSQL),
+		forget:      put(forgetSQL),
+		sweep:       put(sweepSQL),
+		renew:       put(renewSQL),
+		savepoint:   put("savepoint {savepoint}"),
+		toSavepoint: put("rollback to savepoint {savepoint}"),
+		leave:       put("release savepoint {savepoint}"),
+	}
+}
+
+// foundColumns are what scanFound reads. A row can be claimed anew once its lease and, where it has no lease, its time are
+// over; it has expired once both are.
+const foundColumns = `
+  k.state, k.token, k.attempt, k.request_hash, k.procedure,
+  greatest(k.expires_at, k.lease_until) <= clock_timestamp(),
+  (extract(epoch from k.lease_until - clock_timestamp()) * 1000000)::bigint,
+  k.code, k.response_bytes`
+
+const lookSQL = `
+select {columns}
+from {table} k
+where k.scope = $1 and k.key = $2`
+
+const lookManySQL = `
+select want.n, {columns}
+from unnest($1::text[], $2::text[]) with ordinality as want (scope, key, n)
+join {table} k on k.scope = want.scope and k.key = want.key`
+
+// durable makes the transaction's commit wait for its disk where the connection does not: a claim or a completion that a
+// crash takes back, after it was acknowledged, would let the work run twice.
+const durable = `
+case when current_setting('synchronous_commit') = 'off' then set_config('synchronous_commit', 'on', true) end`
+
+// The lock is taken and given back within the statement's own transaction. A transactional attempt holds it until it ends,
+// and so keeps leased claims away while its row cannot be seen.
+const claimSQL = `
+insert into {table} (scope, key, procedure, state, token, attempt, request_hash, lease_until, created_at, expires_at)
+select $1::text, $2::text, $3::text, 'in_progress', $4::uuid, 1, $5::text,
+  now() + $6::bigint * interval '1 microsecond', now(), now() + $7::bigint * interval '1 microsecond'
+from (select pg_try_advisory_xact_lock($8::bigint) as held, {durable} as durable) gate
+where gate.held
+on conflict (scope, key) do nothing`
+
+const takeOverSQL = `
+update {table} k
+set state = 'in_progress', token = $4::uuid, request_hash = $5::text, procedure = $3::text,
+  attempt = case when k.expires_at <= now() then 1 else k.attempt + 1 end,
+  created_at = case when k.expires_at <= now() then now() else k.created_at end,
+  lease_until = now() + $6::bigint * interval '1 microsecond',
+  expires_at = now() + $7::bigint * interval '1 microsecond',
+  completed_at = null, code = null, response_body = null, response_bytes = null
+from (select pg_try_advisory_xact_lock($8::bigint) as held, {durable} as durable) gate
+where gate.held and k.scope = $1 and k.key = $2 and k.token = $9::uuid
+  and coalesce(k.lease_until, k.expires_at) <= now()`
+
+// The token alone fences: a completion whose acknowledgement was lost may be sent again.
+const completeSQL = `
+update {table} k
+set state = $4::text, code = $5::text, response_body = $6::jsonb, response_bytes = $7::bytea,
+  lease_until = null, completed_at = now(),
+  expires_at = greatest(k.expires_at, now() + $8::bigint * interval '1 microsecond')
+from (select {durable} as durable) gate
+where k.scope = $1 and k.key = $2 and k.token = $3::uuid`
+
+const releaseSQL = `
+delete from {table} k
+where k.scope = $1 and k.key = $2 and k.token = $3::uuid and k.state = 'in_progress'`
+
+const tryLockSQL = `select pg_try_advisory_xact_lock($1::bigint)`
+
+// waitForLock returns once nobody holds the lock, so that whoever held it has ended; it waits at most $2, such as 5000ms.
+const waitForLockSQL = `
+select pg_advisory_xact_lock($1::bigint)
+from (select set_config('lock_timeout', $2::text, true) as bound) gate
+where gate.bound <> ''`
+
+const removeStaleSQL = `
+delete from {table} k
+where k.scope = $1 and k.key = $2 and k.token = $3::uuid
+  and coalesce(k.lease_until, k.expires_at) <= now()
+  and pg_try_advisory_xact_lock($4::bigint)
+returning case when k.expires_at <= now() then 1 else k.attempt + 1 end`
+
+// A plain insert, not "on conflict do nothing": it stands in one flight with the COMMIT, and only its failure keeps the
+// COMMIT from being carried out.
+const insertSQL = `
+insert into {table} (scope, key, procedure, state, token, attempt, request_hash, code, response_body, response_bytes,
+  created_at, completed_at, expires_at)
+values ($1::text, $2::text, $3::text, $4::text, $5::uuid, $6::integer, $7::text, $8::text, $9::jsonb, $10::bytea,
+  now(), clock_timestamp(),
+  greatest(now() + $11::bigint * interval '1 microsecond', clock_timestamp() + $12::bigint * interval '1 microsecond'))`
+
+const forgetSQL = `
+delete from {table} k
+where k.scope = $1 and k.key = $2`
+
+// The rows' places are collected first, so that the delete goes to them and nowhere else. A row that another sweep holds
+// is passed over.
+const sweepSQL = `
+with swept as (
+  delete from {table} k
+  where k.ctid = any (array(
+    select e.ctid
+    from {table} e
+    where e.expires_at >= $1::timestamptz and e.expires_at <= now() and (e.lease_until is null or e.lease_until <= now())
+    order by e.expires_at
+    limit $2::bigint
+    for update skip locked))
+  returning k.expires_at
+)
+select count(*), coalesce(max(expires_at), $1::timestamptz) from swept`
+
+// A row that is locked keeps its lease. Its time is pushed out with the lease, so that a live claim never stands behind a
+// sweep's cursor.
+const renewSQL = `
+with held as (
+  select * from unnest($1::text[], $2::text[], $3::uuid[]) as held (scope, key, token)
+), free as (
+  select k.scope, k.key
+  from {table} k join held using (scope, key, token)
+  where k.state = 'in_progress'
+  for update of k skip locked
+), renewed as (
+  update {table} k
+  set lease_until = now() + $4::bigint * interval '1 microsecond',
+    expires_at = greatest(k.expires_at, now() + 2 * $4::bigint * interval '1 microsecond')
+  from free
+  where k.scope = free.scope and k.key = free.key
+)
+select held.token
+from held
+where not exists (
+  select from {table} k
+  where k.scope = held.scope and k.key = held.key and k.token = held.token and k.state = 'in_progress')`

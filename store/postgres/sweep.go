@@ -1,0 +1,31 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/connect-idempotency/connect-idempotency-go/store"
+)
+
+// Sweep deletes expired rows, the longest expired first, in one flight. The cursor is a time: rows that were deleted are
+// behind it, so that their dead entries are not read again.
+func (s *Store) Sweep(ctx context.Context, from store.Cursor, limit int) (next store.Cursor, deleted int, err error) {
+	if limit < 1 || limit > store.MaxSweep {
+		return from, 0, fmt.Errorf("postgres: sweep %d rows: 1 to %d at once", limit, store.MaxSweep)
+	}
+	batch := func() *pgx.Batch {
+		b := new(pgx.Batch)
+		b.Queue(s.sql.sweep, from.ExpiresAt, limit)
+		return b
+	}
+	next = from
+	err = s.flight(ctx, batch, func(results pgx.BatchResults) error {
+		return results.QueryRow().Scan(&deleted, &next.ExpiresAt)
+	})
+	if err != nil {
+		return from, 0, fmt.Errorf("postgres: sweep: %w", err)
+	}
+	return next, deleted, nil
+}

@@ -1,0 +1,145 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/connect-idempotency/connect-idempotency-go/store"
+)
+
+// begin starts a transaction, tries the key's lock and looks at its row, in one flight; with stale set it removes the row
+// that has that token, if its lease or time is over. The lock is the claim. Whoever does not win is answered at once, and
+// the transaction rolled back behind the answer.
+func (s *Store) begin(ctx context.Context, c store.Claim, stale *store.Token) (store.Found, store.Attempt, error) {
+	found, attempt, err := s.beginOnce(ctx, c, stale)
+	if err != nil && mayPass(err) && ctx.Err() == nil {
+		found, attempt, err = s.beginOnce(ctx, c, stale)
+	}
+	if err != nil {
+		return store.Found{}, nil, fmt.Errorf("postgres: claim: %w", err)
+	}
+	if attempt == nil {
+		return found, nil, nil // not a nil *txAttempt in an interface
+	}
+	return found, attempt, nil
+}
+
+func (s *Store) beginOnce(ctx context.Context, c store.Claim, stale *store.Token) (store.Found, *txAttempt, error) {
+	conn, err := s.acquire(ctx)
+	if err != nil {
+		return store.Found{}, nil, err
+	}
+	a := &txAttempt{store: s, conn: conn, claim: c}
+	found, won, err := a.claimFlight(ctx, stale)
+	switch {
+	case err != nil:
+		a.rollbackBehind(ctx)
+		return store.Found{}, nil, err
+	case !won:
+		a.rollbackBehind(ctx)
+		return found, nil, nil
+	}
+	return store.Found{ID: c.ID, State: store.InProgress, Token: c.Token, Attempt: a.number, RequestHash: c.RequestHash,
+		Procedure: c.Procedure, LeaseLeft: c.Lease}, a, nil
+}
+
+// txAttempt is a claim that is a transaction, in flight on conn.
+type txAttempt struct {
+	store  *Store
+	conn   *pgxpool.Conn
+	claim  store.Claim
+	number int
+	tx     *handlerTx
+}
+
+// claimFlight sends the first flight and reads what came of it.
+func (a *txAttempt) claimFlight(ctx context.Context, stale *store.Token) (found store.Found, won bool, err error) {
+	ctx, cancel := a.store.flightContext(ctx)
+	defer cancel()
+	sql, id := &a.store.sql, a.claim.ID
+	lock := a.store.lockID(id)
+	b := new(pgx.Batch)
+	b.BeginTx(pgx.TxOptions{IsoLevel: a.store.isolation})
+	b.Queue(sql.tryLock, lock)
+	if stale != nil {
+		b.Queue(sql.removeStale, id.Scope, id.Key, uuid(*stale), lock)
+	}
+	b.Queue(sql.look, id.Scope, id.Key)
+	b.Queue(sql.savepoint)
+
+	var locked bool
+	a.number = 1
+	results := a.conn.SendBatch(ctx, b)
+	a.tx = a.store.newHandlerTx(results.Tx())
+	err = readBatch(results, func(results pgx.BatchResults) error {
+		if _, err := results.Exec(); err != nil {
+			return err
+		}
+		if err := results.QueryRow().Scan(&locked); err != nil {
+			return err
+		}
+		if stale != nil {
+			if err := results.QueryRow().Scan(&a.number); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+				return err
+			}
+		}
+		found, err = scanFound(results.QueryRow(), id)
+		return err
+	})
+	if found.State == store.Absent && !locked {
+		found.State = store.InProgress // out of sight
+	}
+	return found, err == nil && found.State == store.Absent, err
+}
+
+func (a *txAttempt) Context(ctx context.Context) context.Context {
+	return context.WithValue(ctx, txKey{}, a.tx)
+}
+
+// Release rolls back, in one flight, before the caller is answered: a retry that comes at once finds the key free.
+func (a *txAttempt) Release(ctx context.Context) error {
+	defer a.conn.Release()
+	a.tx.ended.Store(true)
+	if err := a.rollback(ctx); err != nil {
+		return fmt.Errorf("postgres: release: %w", err)
+	}
+	return nil
+}
+
+// rollback ends the transaction. A connection on which that fails is closed: the server ends the transaction then.
+func (a *txAttempt) rollback(ctx context.Context) error {
+	ctx, cancel := a.store.flightContext(ctx)
+	defer cancel()
+	conn := a.conn.Conn()
+	if conn.IsClosed() {
+		return errors.New("the transaction's connection is gone")
+	}
+	if conn.PgConn().TxStatus() == 'I' {
+		return nil // nothing is open: BEGIN failed, or the handler ended the transaction
+	}
+	if _, err := conn.Exec(ctx, "rollback"); err != nil {
+		return errors.Join(err, conn.Close(ctx))
+	}
+	return nil
+}
+
+// rollbackBehind ends a transaction that claimed nothing, after its caller was answered.
+func (a *txAttempt) rollbackBehind(ctx context.Context) {
+	a.tx.ended.Store(true)
+	a.store.behind.Go(func() {
+		defer a.conn.Release()
+		if a.conn.Conn().IsClosed() {
+			return
+		}
+		if err := a.rollback(ctx); err != nil {
+			a.store.logger.LogAttrs(ctx, slog.LevelWarn,
+				"idempotency: the transaction of a call that was refused could not be rolled back; its connection is closed",
+				slog.Any("error", err))
+		}
+	})
+}

@@ -14,12 +14,34 @@ import (
 // claimLeased inserts the row and looks, in one flight: two statements, since one alone would not see a row that another
 // transaction commits after the statement began.
 func (s *Store) claimLeased(ctx context.Context, c store.Claim) (store.Found, store.Attempt, error) {
-	return s.win(ctx, c, "claim", s.sql.claim, s.claimArgs(c)...)
+	found, attempt, err := s.win(ctx, c, s.sql.claim, s.claimArgs(c)...)
+	if err != nil {
+		return store.Found{}, nil, fmt.Errorf("postgres: claim: %w", err)
+	}
+	if found.State == store.Absent {
+		// The key's lock is held, by a transactional attempt or for the moment of another claim.
+		return outOfSight(c.ID), nil, nil
+	}
+	return found, attempt, nil
 }
 
+// takeOverLeased updates the row that was seen and looks, in one flight.
 func (s *Store) takeOverLeased(ctx context.Context, c store.Claim, seen store.Token) (store.Found, store.Attempt, error) {
-	return s.win(ctx, c, "take over", s.sql.takeOver, append(s.claimArgs(c), uuid(seen))...)
+	found, attempt, err := s.win(ctx, c, s.sql.takeOver, append(s.claimArgs(c), uuid(seen))...)
+	if err != nil {
+		return store.Found{}, nil, fmt.Errorf("postgres: take over: %w", err)
+	}
+	if attempt == nil && found.Token == seen && stale(found) {
+		return outOfSight(c.ID), nil, nil // still there to be taken, so another holds its lock
+	}
+	return found, attempt, nil
 }
+
+// outOfSight is what is known of a key whose lock is held.
+func outOfSight(id store.ID) store.Found { return store.Found{ID: id, State: store.InProgress} }
+
+// stale reports whether a row may be taken over.
+func stale(f store.Found) bool { return f.Expired || f.LeaseOver() }
 
 func (s *Store) claimArgs(c store.Claim) []any {
 	return []any{c.ID.Scope, c.ID.Key, c.Procedure, uuid(c.Token), c.RequestHash,
@@ -28,7 +50,7 @@ func (s *Store) claimArgs(c store.Claim) []any {
 
 // win sends a claim and a look. The claim has won where its own token stands in the row then, whether the first sending or
 // a second one, after an acknowledgement that was lost, put it there.
-func (s *Store) win(ctx context.Context, c store.Claim, what, sql string, args ...any) (found store.Found, _ store.Attempt, err error) {
+func (s *Store) win(ctx context.Context, c store.Claim, sql string, args ...any) (found store.Found, _ store.Attempt, err error) {
 	batch := func() *pgx.Batch {
 		b := new(pgx.Batch)
 		b.Queue(sql, args...)
@@ -42,17 +64,10 @@ func (s *Store) win(ctx context.Context, c store.Claim, what, sql string, args .
 		found, err = scanFound(results.QueryRow(), c.ID)
 		return err
 	})
-	switch {
-	case err != nil:
-		return store.Found{}, nil, fmt.Errorf("postgres: %s: %w", what, err)
-	case found.Token == c.Token:
-		return found, &leasedAttempt{store: s, id: c.ID, token: c.Token, lease: c.Lease}, nil
-	case found.State == store.Absent:
-		// The key's lock is held, by a transactional attempt or for the moment of another claim.
-		return store.Found{ID: c.ID, State: store.InProgress}, nil, nil
-	default:
-		return found, nil, nil
+	if err != nil || found.Token != c.Token {
+		return found, nil, err
 	}
+	return found, &leasedAttempt{store: s, id: c.ID, token: c.Token, lease: c.Lease}, nil
 }
 
 // leasedAttempt is a claim that has committed.

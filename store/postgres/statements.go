@@ -95,7 +95,12 @@ const releaseSQL = `
 delete from {table} k
 where k.scope = $1 and k.key = $2 and k.token = $3::uuid and k.state = 'in_progress'`
 
-const tryLockSQL = `select pg_try_advisory_xact_lock($1::bigint)`
+// The lock is not tried where a row already says what the call will be told, so that replays do not hold it.
+const tryLockSQL = `
+select case when exists (
+  select from {table} k
+  where k.scope = $1 and k.key = $2 and coalesce(k.lease_until, k.expires_at) > clock_timestamp()
+) then false else pg_try_advisory_xact_lock($3::bigint) end`
 
 // waitForLock returns once nobody holds the lock, so that whoever held it has ended; it waits at most $2, such as 5000ms.
 const waitForLockSQL = `

@@ -12,13 +12,13 @@ import (
 	"github.com/connect-idempotency/connect-idempotency-go/store"
 )
 
-// begin starts a transaction, tries the key's lock and looks at its row, in one flight; with stale set it removes the row
+// begin starts a transaction, tries the key's lock and looks at its row, in one flight; with seen set it removes the row
 // that has that token, if its lease or time is over. The lock is the claim. Whoever does not win is answered at once, and
 // the transaction rolled back behind the answer.
-func (s *Store) begin(ctx context.Context, c store.Claim, stale *store.Token) (store.Found, store.Attempt, error) {
-	found, attempt, err := s.beginOnce(ctx, c, stale)
+func (s *Store) begin(ctx context.Context, c store.Claim, seen *store.Token) (store.Found, store.Attempt, error) {
+	found, attempt, err := s.beginOnce(ctx, c, seen)
 	if err != nil && mayPass(err) && ctx.Err() == nil {
-		found, attempt, err = s.beginOnce(ctx, c, stale)
+		found, attempt, err = s.beginOnce(ctx, c, seen)
 	}
 	if err != nil {
 		return store.Found{}, nil, fmt.Errorf("postgres: claim: %w", err)
@@ -29,18 +29,22 @@ func (s *Store) begin(ctx context.Context, c store.Claim, stale *store.Token) (s
 	return found, attempt, nil
 }
 
-func (s *Store) beginOnce(ctx context.Context, c store.Claim, stale *store.Token) (store.Found, *txAttempt, error) {
+func (s *Store) beginOnce(ctx context.Context, c store.Claim, seen *store.Token) (store.Found, *txAttempt, error) {
 	conn, err := s.acquire(ctx)
 	if err != nil {
 		return store.Found{}, nil, err
 	}
 	a := &txAttempt{store: s, conn: conn, claim: c}
-	found, won, err := a.claimFlight(ctx, stale)
+	found, won, err := a.claimFlight(ctx, seen)
 	switch {
 	case err != nil:
 		a.rollbackBehind(ctx)
 		return store.Found{}, nil, err
-	case !won:
+	case won:
+	case a.locked:
+		// The key's lock is given back before the answer: whoever comes for the key next is not to find it held.
+		return found, nil, a.Release(ctx)
+	default:
 		a.rollbackBehind(ctx)
 		return found, nil, nil
 	}
@@ -50,65 +54,89 @@ func (s *Store) beginOnce(ctx context.Context, c store.Claim, stale *store.Token
 
 // txAttempt is a claim that is a transaction, in flight on conn.
 type txAttempt struct {
-	store  *Store
-	conn   *pgxpool.Conn
-	claim  store.Claim
-	number int
-	tx     *handlerTx
+	store    *Store
+	conn     *pgxpool.Conn
+	claim    store.Claim
+	number   int // 0 until it is won
+	locked   bool
+	tookOver bool
+	tx       *handlerTx
 }
 
 // claimFlight sends the first flight and reads what came of it.
-func (a *txAttempt) claimFlight(ctx context.Context, stale *store.Token) (found store.Found, won bool, err error) {
+func (a *txAttempt) claimFlight(ctx context.Context, seen *store.Token) (found store.Found, won bool, err error) {
 	ctx, cancel := a.store.flightContext(ctx)
 	defer cancel()
 	sql, id := &a.store.sql, a.claim.ID
 	lock := a.store.lockID(id)
 	b := new(pgx.Batch)
 	b.BeginTx(pgx.TxOptions{IsoLevel: a.store.isolation})
-	b.Queue(sql.tryLock, lock)
-	if stale != nil {
-		b.Queue(sql.removeStale, id.Scope, id.Key, uuid(*stale), lock)
+	b.Queue(sql.tryLock, id.Scope, id.Key, lock)
+	if seen != nil {
+		b.Queue(sql.removeStale, id.Scope, id.Key, uuid(*seen), lock)
 	}
 	b.Queue(sql.look, id.Scope, id.Key)
 	b.Queue(sql.savepoint)
 
-	var locked bool
-	a.number = 1
 	results := a.conn.SendBatch(ctx, b)
 	a.tx = a.store.newHandlerTx(results.Tx())
 	err = readBatch(results, func(results pgx.BatchResults) error {
 		if _, err := results.Exec(); err != nil {
 			return err
 		}
-		if err := results.QueryRow().Scan(&locked); err != nil {
+		if err := results.QueryRow().Scan(&a.locked); err != nil {
 			return err
 		}
-		if stale != nil {
-			if err := results.QueryRow().Scan(&a.number); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		if seen != nil {
+			err := results.QueryRow().Scan(&a.number)
+			if a.tookOver = err == nil; err != nil && !errors.Is(err, pgx.ErrNoRows) {
 				return err
 			}
 		}
 		found, err = scanFound(results.QueryRow(), id)
 		return err
 	})
-	if found.State == store.Absent && !locked {
-		found.State = store.InProgress // out of sight
+	switch {
+	case err != nil:
+		return found, false, err
+	case !a.locked && (stale(found) || found.State == store.Absent && seen == nil):
+		return outOfSight(id), false, nil
+	case found.State != store.Absent || seen != nil && !a.tookOver:
+		return found, false, nil
 	}
-	return found, err == nil && found.State == store.Absent, err
+	if !a.tookOver {
+		a.number = 1
+	}
+	return found, true, nil
 }
 
 func (a *txAttempt) Context(ctx context.Context) context.Context {
 	return context.WithValue(ctx, txKey{}, a.tx)
 }
 
-// Release rolls back, in one flight, before the caller is answered: a retry that comes at once finds the key free.
+// Release undoes the transaction, in one flight, before the caller is answered: a retry that comes at once finds the key
+// free. What a take-over removed stays removed.
 func (a *txAttempt) Release(ctx context.Context) error {
 	defer a.conn.Release()
 	a.tx.ended.Store(true)
-	if err := a.rollback(ctx); err != nil {
+	err := a.commitTakeOver(ctx)
+	if err = errors.Join(err, a.rollback(ctx)); err != nil {
 		return fmt.Errorf("postgres: release: %w", err)
 	}
 	return nil
+}
+
+// commitTakeOver commits the removal of the row that was taken over, alone; not where the handler ended the transaction.
+func (a *txAttempt) commitTakeOver(ctx context.Context) error {
+	conn := a.conn.Conn()
+	if !a.tookOver || conn.IsClosed() || conn.PgConn().TxStatus() == 'I' {
+		return nil
+	}
+	ctx, cancel := a.store.flightContext(ctx)
+	defer cancel()
+	// Both in one text, without arguments: that is not prepared, so that a failed transaction takes it too.
+	_, err := conn.Exec(ctx, a.store.sql.toSavepoint+"; commit")
+	return err
 }
 
 // rollback ends the transaction. A connection on which that fails is closed: the server ends the transaction then.

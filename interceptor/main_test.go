@@ -165,3 +165,9 @@ func within(t *testing.T) context.Context {
 	t.Cleanup(cancel)
 	return ctx
 }
+
+// onSameDatabase makes another pool on b's database.
+func onSameDatabase(t *testing.T, b backend) *pgxpool.Pool {
+	t.Helper()
+	return pgtest.Pool(t, b.pool.Config().ConnString())
+}

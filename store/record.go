@@ -75,7 +75,7 @@ type Claim struct {
 	ID ID
 	// Token fences the attempt, should the claim win. It is new for every claim.
 	Token Token
-	// RequestHash is the request's fingerprint, 1 to 255 bytes of ASCII: kept as it is.
+	// RequestHash is the request's fingerprint, 1 to 255 visible ASCII characters: kept as it is.
 	RequestHash string
 	// Procedure is kept for people who look at the rows; nothing is decided by it.
 	Procedure string
@@ -119,7 +119,7 @@ type Found struct {
 	// LeaseLeft is how long the lease of a key in progress still lasts; zero or less once it is over. It is zero for a
 	// row out of sight, whose attempt is alive as long as its transaction.
 	LeaseLeft time.Duration
-	// Record is what was kept, for Completed and NotKept.
+	// Record is what was kept, for Completed and NotKept. Its bytes are the caller's.
 	Record Record
 }
 

@@ -8,8 +8,9 @@ import (
 
 // Store remembers keys. All its methods are safe for concurrent use, by any number of processes that share the rows.
 //
-// An error that is none of this package's says that the store could not be reached or failed: of Claim and TakeOver it
-// says that the key is not held by the claim, or is given up when its lease ends.
+// An error that is none of this package's says that the store could not be reached or failed, or that ctx had ended: of
+// Claim and TakeOver it says that the key is not held by the claim, or is given up when its lease ends. More ids than
+// [MaxLook], or a limit beyond [MaxSweep], is an error too.
 type Store interface {
 	// Transactional reports whether an attempt is a transaction, in which the handler's own writes and the reply commit
 	// together or not at all. Where it is not, an attempt is leased: the claim is kept before the handler runs.
@@ -24,17 +25,19 @@ type Store interface {
 	Claim(ctx context.Context, c Claim) (Found, Attempt, error)
 
 	// TakeOver claims a key whose row was seen with the token seen, and had expired or was in progress under a lease
-	// that was over. Where the row is no longer so, it returns what it found and a nil Attempt.
+	// that was over. Where the row is no longer so, it returns what it found, which may be Absent, and a nil Attempt; where
+	// a transactional attempt is taking the row over, out of sight.
 	//
 	// The attempt's number is 1 where the row had expired, and one more than the last attempt's elsewhere.
 	TakeOver(ctx context.Context, c Claim, seen Token) (Found, Attempt, error)
 
 	// Look reads rows without claiming, in the order of ids; a key without a row is Absent. A transactional attempt in
-	// flight is out of its sight, and reported as Absent. At most [MaxLook] ids.
+	// flight is out of its sight: it reports the row that was there before, or Absent. A row that has expired is found, with
+	// Expired set, until it is swept. At most [MaxLook] ids.
 	Look(ctx context.Context, ids []ID) ([]Found, error)
 
 	// Forget deletes the row, whatever its state, and reports whether there was one. An attempt that holds the key is
-	// fenced from then on. It is for operators.
+	// fenced from then on, but for a transactional one in flight, whose row is not there yet. It is for operators.
 	Forget(ctx context.Context, id ID) (bool, error)
 
 	// Sweep deletes at most limit expired rows, beginning behind from, and returns where the next call goes on and how
@@ -43,13 +46,15 @@ type Store interface {
 	Sweep(ctx context.Context, from Cursor, limit int) (Cursor, int, error)
 }
 
-// Attempt is a claim that won. Exactly one of Complete and Release ends it, once; neither depends on the context of the
-// call it belongs to, so callers pass one that outlives the client. An Attempt is not for concurrent use.
+// Attempt is a claim that won. Complete or Release ends it; neither depends on the context of the call it belongs to, so
+// callers pass one that outlives the client. After either has returned nil, or an error of this package's, neither may be
+// called again. An Attempt is not for concurrent use.
 type Attempt interface {
 	// Context returns ctx with what the handler needs added to it: the transaction, for a transactional attempt.
 	Context(ctx context.Context) context.Context
 
-	// Complete keeps r for the key. The handler's own writes, where the attempt is transactional, are undone before if
+	// Complete keeps r for the key, with a copy of r.Reply, and for at least one lease of the claim's from now. A late one
+	// succeeds where no other attempt has come in between. The handler's own writes, where the attempt is transactional, are undone before if
 	// r.Code is not OK, unless keepWrites is set; otherwise keepWrites says nothing.
 	//
 	// It fails with ErrFenced where the key is no longer the attempt's; and, transactional alone, with ErrConflict or
@@ -58,14 +63,14 @@ type Attempt interface {
 	Complete(ctx context.Context, r Record, keepWrites bool) error
 
 	// Release makes the key absent, so that the next call runs, and undoes the handler's writes where the attempt is
-	// transactional. A key that is no longer the attempt's is left alone, without an error.
+	// transactional. A row that was taken over is gone too. A key that is no longer the attempt's is left alone, without an error.
 	Release(ctx context.Context) error
 }
 
 // Renewer is implemented by stores whose attempts are leased.
 type Renewer interface {
-	// Renew makes the lease of every token that still holds its key last for lease from now, and returns those that
-	// hold nothing any more. It waits for no lock: a row that is locked meanwhile keeps the lease it has, and is not
+	// Renew makes the lease of every token that still holds its key last for lease from now, even if it was over or lasted
+	// longer, and returns those that hold nothing any more, having settled or lost their key. It waits for no lock: a row that is locked meanwhile keeps the lease it has, and is not
 	// reported lost. At most [MaxLook] tokens.
 	Renew(ctx context.Context, held []Held, lease time.Duration) (lost []Token, err error)
 }

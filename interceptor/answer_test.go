@@ -23,7 +23,7 @@ type answer struct {
 	header, trailer http.Header // of an error: its metadata, in header
 }
 
-func answerOf(t *testing.T, res *connect.Response[chargesv1.CreateChargeResponse], err error) answer {
+func answerOf(t *testing.T, res createResponse, err error) answer {
 	t.Helper()
 	if err == nil {
 		return answer{message: res.Msg, header: plain(res.Header()), trailer: plain(res.Trailer())}
@@ -78,7 +78,13 @@ func equalHeader(a, b http.Header) bool {
 	return true
 }
 
-// refusedAs checks that an error is the guard's own, with the code and reason, and returns it.
+// mustRefuse checks that an error is the guard's own, with the code and reason.
+func mustRefuse(t *testing.T, err error, code connect.Code, reason string) {
+	t.Helper()
+	_ = refusedAs(t, err, code, reason)
+}
+
+// refusedAs is mustRefuse, and returns the error.
 func refusedAs(t *testing.T, err error, code connect.Code, reason string) *connect.Error {
 	t.Helper()
 	if err == nil {

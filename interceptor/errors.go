@@ -11,6 +11,11 @@ import (
 
 // refusal turns an error of the guard's into connect's.
 func refusal(err error) error {
+	if scope, ok := errors.AsType[*idempotency.ScopeError](err); ok {
+		if own, ok := errors.AsType[*connect.Error](scope.Err); ok {
+			return own
+		}
+	}
 	if e, ok := errors.AsType[*idempotency.Error](err); ok {
 		return connectError(e)
 	}
@@ -18,7 +23,7 @@ func refusal(err error) error {
 }
 
 func connectError(e *idempotency.Error) *connect.Error {
-	c := connect.NewError(connect.Code(e.Code), seenText{e}) //nolint:gosec // a code is small
+	c := connect.NewError(connect.Code(e.Code), seenError{e}) //nolint:gosec // a code is small
 	for _, d := range e.Details {
 		detail, err := connect.NewErrorDetail(d)
 		if err != nil {
@@ -31,11 +36,11 @@ func connectError(e *idempotency.Error) *connect.Error {
 	return c
 }
 
-// seenText has the text that the client sees, and what it was made from for those who look with errors.Is.
-type seenText struct{ err *idempotency.Error }
+// seenError has the text that the client sees, and what it was made from for those who look with errors.Is.
+type seenError struct{ err *idempotency.Error }
 
-func (t seenText) Error() string { return t.err.Message }
-func (t seenText) Unwrap() error { return t.err }
+func (e seenError) Error() string { return e.err.Message }
+func (e seenError) Unwrap() error { return e.err }
 
 // replayError turns a stored error into connect's. Its header and trailer, which the handler set through the call info,
 // go out through it again.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,7 +26,7 @@ var databases = map[string]func(*testing.T, int32) backend{
 
 // charges has an effect, and answers with the number of the run.
 func charges(b backend, runs *atomic.Int32) createFunc {
-	return func(ctx context.Context, req *connect.Request[chargesv1.CreateChargeRequest]) (*connect.Response[chargesv1.CreateChargeResponse], error) {
+	return func(ctx context.Context, req createRequest) (createResponse, error) {
 		n := runs.Add(1)
 		if err := b.effect(ctx, req.Msg.Description); err != nil {
 			return nil, err
@@ -52,7 +53,7 @@ func TestOneKeyOneEffect(t *testing.T) {
 								t.Errorf("answered %v, want ch_1", res.Msg)
 							}
 							if err != nil {
-								refusedAs(t, err, connect.CodeAborted, idempotency.ReasonKeyInProgress)
+								mustRefuse(t, err, connect.CodeAborted, idempotency.ReasonKeyInProgress)
 							}
 						})
 					}
@@ -100,7 +101,29 @@ func TestScopesAndProcedures(t *testing.T) {
 			refund.Header().Set("Idempotency-Key", "k")
 			refund.Header().Set("X-Tenant", "a")
 			_, err = client.RefundCharge(within(t), refund)
-			refusedAs(t, err, connect.CodeFailedPrecondition, idempotency.ReasonKeyReused)
+			mustRefuse(t, err, connect.CodeFailedPrecondition, idempotency.ReasonKeyReused)
+		})
+	}
+}
+
+// A call whose scope cannot be told is refused as the scope function says, and leaves nothing.
+func TestScopeIsRefused(t *testing.T) {
+	for name, test := range map[string]struct {
+		err  error
+		want connect.Code
+	}{
+		"connect's own": {connect.NewError(connect.CodeUnauthenticated, errors.New("who are you?")), connect.CodeUnauthenticated},
+		"any other":     {errors.New("the tenants' table is down"), connect.CodeInternal},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := backends["memory"](t)
+			b.store = neverClaimed{b.store, t}
+			scope := func(context.Context, idempotency.Call) (string, error) { return "", test.err }
+			client := guarded(t, b.guard(t, idempotency.WithScope(scope)), service{create: respond}).client(t, "grpc")
+			_, err := client.CreateCharge(within(t), charge("k", ""))
+			if connect.CodeOf(err) != test.want || strings.Contains(err.Error(), "table") {
+				t.Errorf("refused with %v, want %v", err, test.want)
+			}
 		})
 	}
 }
@@ -115,7 +138,7 @@ func TestClientHangsUp(t *testing.T) {
 			inner := charges(b, &runs)
 			running, finished := make(chan struct{}), make(chan struct{})
 			ctx, hangUp := context.WithCancel(within(t))
-			create := func(ctx context.Context, req *connect.Request[chargesv1.CreateChargeRequest]) (*connect.Response[chargesv1.CreateChargeResponse], error) {
+			create := func(ctx context.Context, req createRequest) (createResponse, error) {
 				res, err := inner(ctx, req)
 				close(running)
 				if b.store.Transactional() {
@@ -155,7 +178,7 @@ func TestPanic(t *testing.T) {
 			b := makeBackend(t, 8)
 			var runs atomic.Int32
 			inner := charges(b, &runs)
-			create := func(ctx context.Context, req *connect.Request[chargesv1.CreateChargeRequest]) (*connect.Response[chargesv1.CreateChargeResponse], error) {
+			create := func(ctx context.Context, req createRequest) (createResponse, error) {
 				res, err := inner(ctx, req)
 				if runs.Load() == 1 {
 					panic("the first run")
@@ -194,7 +217,7 @@ func TestConnectionTerminated(t *testing.T) {
 			watcher := onSameDatabase(t, b)
 			var runs atomic.Int32
 			inner := charges(b, &runs)
-			create := func(ctx context.Context, req *connect.Request[chargesv1.CreateChargeRequest]) (*connect.Response[chargesv1.CreateChargeResponse], error) {
+			create := func(ctx context.Context, req createRequest) (createResponse, error) {
 				res, err := inner(ctx, req)
 				if runs.Load() > 1 {
 					return res, err
@@ -221,7 +244,7 @@ func TestConnectionTerminated(t *testing.T) {
 // A conflict that the handler's transaction met is the client's to retry, and nothing was done.
 func TestTransactionConflict(t *testing.T) {
 	b := databases["transactional"](t, 8)
-	conflict := func(ctx context.Context, _ *connect.Request[chargesv1.CreateChargeRequest]) (*connect.Response[chargesv1.CreateChargeResponse], error) {
+	conflict := func(ctx context.Context, _ createRequest) (createResponse, error) {
 		_, err := postgres.Querier(ctx, b.pool).Exec(ctx, "do $$ begin raise exception 'met another' using errcode = '40001'; end $$")
 		return nil, connect.NewError(connect.CodeInternal, err)
 	}
@@ -233,7 +256,7 @@ func TestTransactionConflict(t *testing.T) {
 // Success over a transaction that had failed is no success.
 func TestSuccessOverAFailedTransaction(t *testing.T) {
 	b := databases["transactional"](t, 8)
-	create := func(ctx context.Context, _ *connect.Request[chargesv1.CreateChargeRequest]) (*connect.Response[chargesv1.CreateChargeResponse], error) {
+	create := func(ctx context.Context, _ createRequest) (createResponse, error) {
 		if _, err := postgres.Querier(ctx, b.pool).Exec(ctx, "select 1/0"); err == nil {
 			t.Error("a division by zero succeeded")
 		}
@@ -241,5 +264,5 @@ func TestSuccessOverAFailedTransaction(t *testing.T) {
 	}
 	client := guarded(t, b.guard(t), service{create: create}).client(t, "grpc-web")
 	_, err := client.CreateCharge(within(t), charge("k", "one"))
-	refusedAs(t, err, connect.CodeInternal, idempotency.ReasonTxRejected)
+	mustRefuse(t, err, connect.CodeInternal, idempotency.ReasonTxRejected)
 }

@@ -43,7 +43,7 @@ var backends = map[string]func(*testing.T) backend{
 }
 
 // onPostgres makes a store, its table and a table of effects, on a pool of so many connections.
-func onPostgres(t *testing.T, makeStore func(*pgxpool.Pool, ...postgres.Option) (*postgres.Store, error), conns int32) backend {
+func onPostgres(t testing.TB, makeStore func(*pgxpool.Pool, ...postgres.Option) (*postgres.Store, error), conns int32) backend {
 	t.Helper()
 	pool := pgtest.Pool(t, pgtest.Database(t), func(c *pgxpool.Config) { c.MaxConns = conns })
 	s, err := makeStore(pool)
@@ -73,7 +73,7 @@ func (b backend) effects(t *testing.T) (n int) {
 	return n
 }
 
-func (b backend) guard(t *testing.T, opts ...idempotency.Option) *idempotency.Guard {
+func (b backend) guard(t testing.TB, opts ...idempotency.Option) *idempotency.Guard {
 	t.Helper()
 	g, err := idempotency.New(b.store, append([]idempotency.Option{idempotency.WithSingleScope()}, opts...)...)
 	if err != nil {
@@ -89,18 +89,27 @@ func (b backend) guard(t *testing.T, opts ...idempotency.Option) *idempotency.Gu
 	return g
 }
 
+type (
+	createRequest  = *connect.Request[chargesv1.CreateChargeRequest]
+	createResponse = *connect.Response[chargesv1.CreateChargeResponse]
+	refundRequest  = *connect.Request[chargesv1.RefundChargeRequest]
+	refundResponse = *connect.Response[chargesv1.RefundChargeResponse]
+	listRequest    = *connect.Request[chargesv1.ListChargesRequest]
+	listStream     = *connect.ServerStream[chargesv1.ListChargesResponse]
+)
+
 // service answers as each test says.
 type service struct {
 	chargesv1connect.UnimplementedChargeServiceHandler
-	create func(context.Context, *connect.Request[chargesv1.CreateChargeRequest]) (*connect.Response[chargesv1.CreateChargeResponse], error)
-	refund func(context.Context, *connect.Request[chargesv1.RefundChargeRequest]) (*connect.Response[chargesv1.RefundChargeResponse], error)
+	create func(context.Context, createRequest) (createResponse, error)
+	refund func(context.Context, refundRequest) (refundResponse, error)
 }
 
-func (s service) CreateCharge(ctx context.Context, req *connect.Request[chargesv1.CreateChargeRequest]) (*connect.Response[chargesv1.CreateChargeResponse], error) {
+func (s service) CreateCharge(ctx context.Context, req createRequest) (createResponse, error) {
 	return s.create(ctx, req)
 }
 
-func (s service) RefundCharge(ctx context.Context, req *connect.Request[chargesv1.RefundChargeRequest]) (*connect.Response[chargesv1.RefundChargeResponse], error) {
+func (s service) RefundCharge(ctx context.Context, req refundRequest) (refundResponse, error) {
 	return s.refund(ctx, req)
 }
 
@@ -108,14 +117,14 @@ func (service) GetCharge(context.Context, *connect.Request[chargesv1.GetChargeRe
 	return connect.NewResponse(new(chargesv1.GetChargeResponse)), nil
 }
 
-func (service) ListCharges(_ context.Context, _ *connect.Request[chargesv1.ListChargesRequest], stream *connect.ServerStream[chargesv1.ListChargesResponse]) error {
+func (service) ListCharges(_ context.Context, _ listRequest, stream listStream) error {
 	return stream.Send(new(chargesv1.ListChargesResponse))
 }
 
 // server is a real server over HTTP/1.1 and HTTP/2 without TLS.
 type server struct{ *httptest.Server }
 
-func serve(t *testing.T, handler http.Handler) server {
+func serve(t testing.TB, handler http.Handler) server {
 	t.Helper()
 	s := httptest.NewUnstartedServer(handler)
 	s.Config.Protocols = new(http.Protocols)
@@ -127,7 +136,7 @@ func serve(t *testing.T, handler http.Handler) server {
 }
 
 // guarded serves svc behind a guard's interceptor; outer interceptors stand before it.
-func guarded(t *testing.T, g *idempotency.Guard, svc service, outer ...connect.Interceptor) server {
+func guarded(t testing.TB, g *idempotency.Guard, svc service, outer ...connect.Interceptor) server {
 	t.Helper()
 	_, handler := chargesv1connect.NewChargeServiceHandler(svc,
 		connect.WithInterceptors(append(outer, interceptor.New(g))...))
@@ -135,7 +144,7 @@ func guarded(t *testing.T, g *idempotency.Guard, svc service, outer ...connect.I
 }
 
 // client speaks one protocol, over HTTP/2.
-func (s server) client(t *testing.T, protocol string) chargesv1connect.ChargeServiceClient {
+func (s server) client(t testing.TB, protocol string) chargesv1connect.ChargeServiceClient {
 	t.Helper()
 	transport := &http.Transport{Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)
@@ -144,7 +153,7 @@ func (s server) client(t *testing.T, protocol string) chargesv1connect.ChargeSer
 }
 
 // charge is a request with a key; without one where key is empty.
-func charge(key, description string) *connect.Request[chargesv1.CreateChargeRequest] {
+func charge(key, description string) createRequest {
 	req := connect.NewRequest(&chargesv1.CreateChargeRequest{
 		Amount: 1299, Currency: "USD", CardToken: "tok_ok", Description: description,
 	})
@@ -154,7 +163,7 @@ func charge(key, description string) *connect.Request[chargesv1.CreateChargeRequ
 	return req
 }
 
-func created(id string) *connect.Response[chargesv1.CreateChargeResponse] {
+func created(id string) createResponse {
 	return connect.NewResponse(&chargesv1.CreateChargeResponse{Charge: &chargesv1.Charge{Id: id}})
 }
 

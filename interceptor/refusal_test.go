@@ -17,7 +17,7 @@ import (
 	"github.com/connect-idempotency/connect-idempotency-go/store"
 )
 
-func respond(context.Context, *connect.Request[chargesv1.CreateChargeRequest]) (*connect.Response[chargesv1.CreateChargeResponse], error) {
+func respond(context.Context, createRequest) (createResponse, error) {
 	return created("ch_1"), nil
 }
 
@@ -25,8 +25,8 @@ func respond(context.Context, *connect.Request[chargesv1.CreateChargeRequest]) (
 func TestRefusals(t *testing.T) {
 	tests := map[string]struct {
 		opts    []idempotency.Option
-		first   *connect.Request[chargesv1.CreateChargeRequest] // sent before, if any
-		retry   *connect.Request[chargesv1.CreateChargeRequest]
+		first   createRequest // sent before, if any
+		retry   createRequest
 		code    connect.Code
 		reason  string
 		retryIn bool
@@ -43,7 +43,7 @@ func TestRefusals(t *testing.T) {
 			retry: charge(strings.Repeat("k", 256), ""), code: connect.CodeInvalidArgument, reason: idempotency.ReasonKeyInvalid,
 		},
 		"sent twice": {
-			retry: func() *connect.Request[chargesv1.CreateChargeRequest] {
+			retry: func() createRequest {
 				req := charge("k", "")
 				req.Header().Add("Idempotency-Key", "k")
 				return req
@@ -105,7 +105,7 @@ func TestInProgress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := makeBackend(t)
 			running, finish := make(chan struct{}), make(chan struct{})
-			create := func(ctx context.Context, _ *connect.Request[chargesv1.CreateChargeRequest]) (*connect.Response[chargesv1.CreateChargeResponse], error) {
+			create := func(ctx context.Context, _ createRequest) (createResponse, error) {
 				close(running)
 				select {
 				case <-finish:
@@ -131,9 +131,9 @@ func TestInProgress(t *testing.T) {
 				}
 				_, err = client.CreateCharge(within(t), charge("k", "another"))
 				if b.store.Transactional() {
-					refusedAs(t, err, connect.CodeAborted, idempotency.ReasonKeyInProgress)
+					mustRefuse(t, err, connect.CodeAborted, idempotency.ReasonKeyInProgress)
 				} else {
-					refusedAs(t, err, connect.CodeFailedPrecondition, idempotency.ReasonKeyReused)
+					mustRefuse(t, err, connect.CodeFailedPrecondition, idempotency.ReasonKeyReused)
 				}
 			}
 			close(finish)
@@ -141,7 +141,7 @@ func TestInProgress(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := s.client(t, "grpc").CreateCharge(within(t), charge("k", "another"))
-			refusedAs(t, err, connect.CodeFailedPrecondition, idempotency.ReasonKeyReused)
+			mustRefuse(t, err, connect.CodeFailedPrecondition, idempotency.ReasonKeyReused)
 		})
 	}
 }
@@ -165,7 +165,7 @@ func TestPassingBy(t *testing.T) {
 		p.Off = strings.HasSuffix(c.Procedure, "/RefundCharge")
 		return p
 	}))
-	refund := func(context.Context, *connect.Request[chargesv1.RefundChargeRequest]) (*connect.Response[chargesv1.RefundChargeResponse], error) {
+	refund := func(context.Context, refundRequest) (refundResponse, error) {
 		return connect.NewResponse(new(chargesv1.RefundChargeResponse)), nil
 	}
 	s := guarded(t, g, service{create: respond, refund: refund})
@@ -214,7 +214,7 @@ func TestClientPassesBy(t *testing.T) {
 }
 
 type clientSide struct {
-	*connect.Request[chargesv1.CreateChargeRequest]
+	createRequest
 }
 
 func (clientSide) Spec() connect.Spec { return connect.Spec{IsClient: true} }

@@ -48,6 +48,6 @@ func (t *responseTypes) concrete(procedure string, m proto.Message) connect.AnyR
 		return nil
 	}
 	field.Set(reflect.ValueOf(m))
-	res, _ := response.Interface().(connect.AnyResponse)
+	res, _ := reflect.TypeAssert[connect.AnyResponse](response)
 	return res
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/connect-idempotency/connect-idempotency-go/interceptor"
 )
 
-type createFunc = func(context.Context, *connect.Request[chargesv1.CreateChargeRequest]) (*connect.Response[chargesv1.CreateChargeResponse], error)
+type createFunc = func(context.Context, createRequest) (createResponse, error)
 
 // answers are handlers, each with another kind of answer. All are kept here: what is kept by default is the guard's to test.
 func answers(t *testing.T) map[string]createFunc {
@@ -32,15 +32,15 @@ func answers(t *testing.T) map[string]createFunc {
 	}
 	message.ProtoReflect().SetUnknown([]byte{0xf8, 0x07, 0x01})
 	fails := func(err func() error) createFunc {
-		return func(context.Context, *connect.Request[chargesv1.CreateChargeRequest]) (*connect.Response[chargesv1.CreateChargeResponse], error) {
+		return func(context.Context, createRequest) (createResponse, error) {
 			return nil, err()
 		}
 	}
 	all := map[string]createFunc{
-		"an empty message": func(context.Context, *connect.Request[chargesv1.CreateChargeRequest]) (*connect.Response[chargesv1.CreateChargeResponse], error) {
+		"an empty message": func(context.Context, createRequest) (createResponse, error) {
 			return connect.NewResponse(new(chargesv1.CreateChargeResponse)), nil
 		},
-		"a message with header and trailer": func(ctx context.Context, _ *connect.Request[chargesv1.CreateChargeRequest]) (*connect.Response[chargesv1.CreateChargeResponse], error) {
+		"a message with header and trailer": func(ctx context.Context, _ createRequest) (createResponse, error) {
 			charge := proto.CloneOf(message)
 			charge.CreateTime = timestamppb.New(charge.CreateTime.AsTime().AddDate(-30000, 0, 0)) // within what JSON can write
 			res := connect.NewResponse(&chargesv1.CreateChargeResponse{Charge: charge})
@@ -65,7 +65,7 @@ func answers(t *testing.T) map[string]createFunc {
 			return e
 		}),
 		"an error with metadata": fails(func() error { return errorWithAll(t) }),
-		"an error after the simple API's header": func(ctx context.Context, _ *connect.Request[chargesv1.CreateChargeRequest]) (*connect.Response[chargesv1.CreateChargeResponse], error) {
+		"an error after the simple API's header": func(ctx context.Context, _ createRequest) (createResponse, error) {
 			info, _ := connect.CallInfoForHandlerContext(ctx)
 			info.ResponseHeader().Set("X-Before", "the error")
 			info.ResponseTrailer().Set("X-After", "the error")
@@ -80,7 +80,7 @@ func answers(t *testing.T) map[string]createFunc {
 
 func errorWithAll(t *testing.T) *connect.Error {
 	t.Helper()
-	e := connect.NewError(connect.CodeFailedPrecondition, errors.New("declined: é 100%\n"))
+	e := connect.NewError(connect.CodeFailedPrecondition, errors.New("declined:\n é 100%"))
 	known, err := connect.NewErrorDetail(&chargesv1.DeclineDetail{DeclineCode: "insufficient_funds"})
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +157,7 @@ func TestOuterMetadataIsNotKept(t *testing.T) {
 			return next(ctx, req)
 		}
 	})
-	create := func(ctx context.Context, _ *connect.Request[chargesv1.CreateChargeRequest]) (*connect.Response[chargesv1.CreateChargeResponse], error) {
+	create := func(ctx context.Context, _ createRequest) (createResponse, error) {
 		info, _ := connect.CallInfoForHandlerContext(ctx)
 		info.ResponseHeader().Add("X-Call", "run")
 		return created("ch_1"), nil
@@ -176,7 +176,7 @@ func TestOuterMetadataIsNotKept(t *testing.T) {
 
 // Credentials are the first caller's own.
 func TestCredentialsAreNotReplayed(t *testing.T) {
-	create := func(context.Context, *connect.Request[chargesv1.CreateChargeRequest]) (*connect.Response[chargesv1.CreateChargeResponse], error) {
+	create := func(context.Context, createRequest) (createResponse, error) {
 		res := created("ch_1")
 		res.Header().Set("Set-Cookie", "session=first")
 		res.Header().Set("X-Secret", "first")
@@ -204,7 +204,7 @@ func TestReplayHasTheConcreteType(t *testing.T) {
 			return res, err
 		}
 	})
-	create := func(context.Context, *connect.Request[chargesv1.CreateChargeRequest]) (*connect.Response[chargesv1.CreateChargeResponse], error) {
+	create := func(context.Context, createRequest) (createResponse, error) {
 		return created("ch_1"), nil
 	}
 	client := guarded(t, backends["memory"](t).guard(t), service{create: create}, outer).client(t, "connect proto")
@@ -221,7 +221,7 @@ func TestReplayHasTheConcreteType(t *testing.T) {
 // A server that has just started replays what another one stored, over each protocol.
 func TestReplayByAnotherServer(t *testing.T) {
 	b := backends["leased"](t)
-	create := func(context.Context, *connect.Request[chargesv1.CreateChargeRequest]) (*connect.Response[chargesv1.CreateChargeResponse], error) {
+	create := func(context.Context, createRequest) (createResponse, error) {
 		return created("ch_1"), nil
 	}
 	if _, err := guarded(t, b.guard(t), service{create: create}).client(t, "grpc").CreateCharge(within(t), charge("k", "")); err != nil {
@@ -267,7 +267,7 @@ func TestHandlerWithoutSchema(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.Handle(chargesv1connect.ChargeServiceCreateChargeProcedure, connect.NewUnaryHandler(
 		chargesv1connect.ChargeServiceCreateChargeProcedure,
-		func(context.Context, *connect.Request[chargesv1.CreateChargeRequest]) (*connect.Response[chargesv1.CreateChargeResponse], error) {
+		func(context.Context, createRequest) (createResponse, error) {
 			return created("ch_1"), nil
 		},
 		connect.WithInterceptors(interceptor.New(backends["memory"](t).guard(t)))))

@@ -20,7 +20,7 @@ func (m runMetadata) reply(ctx context.Context, res connect.AnyResponse, err err
 	var r idempotency.Reply
 	r.Header, r.Trailer = m.added(ctx)
 	if err != nil {
-		r.Error = seenError(err)
+		r.Error = errorSeen(err)
 		return r
 	}
 	r.Header, r.Trailer = addTo(r.Header, res.Header()), addTo(r.Trailer, res.Trailer())
@@ -31,9 +31,9 @@ func (m runMetadata) reply(ctx context.Context, res connect.AnyResponse, err err
 	return r
 }
 
-// seenError is a handler's error as connect will send it: the outermost *connect.Error of its chain, else the code that
+// errorSeen is a handler's error as connect will send it: the outermost *connect.Error of its chain, else the code that
 // connect gives to what is none.
-func seenError(err error) *idempotency.Error {
+func errorSeen(err error) *idempotency.Error {
 	e, ok := errors.AsType[*connect.Error](err)
 	if !ok || e == nil {
 		return &idempotency.Error{Code: uncoded(err), Message: err.Error(), Cause: err}

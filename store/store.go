@@ -70,8 +70,8 @@ type Attempt interface {
 // Renewer is implemented by stores whose attempts are leased.
 type Renewer interface {
 	// Renew makes the lease of every token that still holds its key last for lease from now, even if it was over or lasted
-	// longer, and returns those that hold nothing any more, having settled or lost their key. It waits for no lock: a row that is locked meanwhile keeps the lease it has, and is not
-	// reported lost. At most [MaxLook] tokens.
+	// longer, and returns those that hold nothing any more, having settled or lost their key. It waits for no lock: a row
+	// that is locked meanwhile keeps the lease it has, and is not reported lost. At most [MaxLook] tokens.
 	Renew(ctx context.Context, held []Held, lease time.Duration) (lost []Token, err error)
 }
 

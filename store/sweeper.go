@@ -1,18 +1,19 @@
 package store
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"time"
 )
 
-// Sweeper deletes a store's expired rows in the background. Every server may run one.
+// Sweeper deletes a store's expired rows in the background. Every server may run one. In its numbers zero or less means
+// the default.
 type Sweeper struct {
 	// Store is what is swept. Required.
 	Store Store
 	// Every is the time between two passes. Default 1 minute.
 	Every time.Duration
-	// Batch is how many rows one statement deletes at most. Default 1,000; at most [MaxSweep].
+	// Batch is how many rows one statement deletes at most. Default 1,000; more than [MaxSweep] means MaxSweep.
 	Batch int
 	// Pause is the time between two batches of a pass, for other work to go through. Default 10 milliseconds.
 	Pause time.Duration
@@ -25,14 +26,8 @@ type Sweeper struct {
 // cursor went by.
 const restartAfter = 60
 
-// Run sweeps until ctx ends, and returns nil then. It fails at once where a field is not valid.
-func (s Sweeper) Run(ctx context.Context) error {
-	if s.Store == nil {
-		return fmt.Errorf("store: a sweeper needs a store")
-	}
-	if s.Every < 0 || s.Pause < 0 || s.Batch < 0 || s.Batch > MaxSweep {
-		return fmt.Errorf("store: a sweeper cannot run every %v with batches of %d and pauses of %v", s.Every, s.Batch, s.Pause)
-	}
+// Run sweeps, at once and then time after time, until ctx ends.
+func (s Sweeper) Run(ctx context.Context) {
 	s = s.withDefaults()
 	ticker := time.NewTicker(s.Every)
 	defer ticker.Stop()
@@ -44,22 +39,16 @@ func (s Sweeper) Run(ctx context.Context) error {
 		cursor = s.pass(ctx, cursor)
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-ticker.C:
 		}
 	}
 }
 
 func (s Sweeper) withDefaults() Sweeper {
-	if s.Every == 0 {
-		s.Every = time.Minute
-	}
-	if s.Batch == 0 {
-		s.Batch = 1000
-	}
-	if s.Pause == 0 {
-		s.Pause = 10 * time.Millisecond
-	}
+	s.Every = cmp.Or(max(s.Every, 0), time.Minute)
+	s.Batch = min(cmp.Or(max(s.Batch, 0), 1000), MaxSweep)
+	s.Pause = cmp.Or(max(s.Pause, 0), 10*time.Millisecond)
 	if s.Swept == nil {
 		s.Swept = func(int, error) {}
 	}

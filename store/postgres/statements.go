@@ -148,7 +148,7 @@ select count(*), coalesce(max(expires_at), $1::timestamptz) from swept`
 // sweep's cursor.
 const renewSQL = `
 with held as (
-  select * from unnest($1::text[], $2::text[], $3::uuid[]) as held (scope, key, token)
+  select h.scope, h.key, h.token from unnest($1::text[], $2::text[], $3::uuid[]) as h (scope, key, token)
 ), free as (
   select k.scope, k.key
   from {table} k join held using (scope, key, token)

@@ -57,7 +57,7 @@ type txAttempt struct {
 	store    *Store
 	conn     *pgxpool.Conn
 	claim    store.Claim
-	number   int // 0 until it is won
+	number   int // the attempt's, once it has the lock on a free key
 	locked   bool
 	tookOver bool
 	tx       *handlerTx
@@ -81,33 +81,38 @@ func (a *txAttempt) claimFlight(ctx context.Context, seen *store.Token) (found s
 	results := a.conn.SendBatch(ctx, b)
 	a.tx = a.store.newHandlerTx(results.Tx())
 	err = readBatch(results, func(results pgx.BatchResults) error {
-		if _, err := results.Exec(); err != nil {
-			return err
-		}
-		if err := results.QueryRow().Scan(&a.locked); err != nil {
-			return err
-		}
-		if seen != nil {
-			err := results.QueryRow().Scan(&a.number)
-			if a.tookOver = err == nil; err != nil && !errors.Is(err, pgx.ErrNoRows) {
-				return err
-			}
-		}
-		found, err = scanFound(results.QueryRow(), id)
+		found, err = a.readClaim(results, seen != nil)
 		return err
 	})
-	switch {
+	switch free := found.State == store.Absent; {
 	case err != nil:
 		return found, false, err
-	case !a.locked && (stale(found) || found.State == store.Absent && seen == nil):
+	case free && a.number > 0:
+		return found, true, nil
+	case !a.locked && (stale(found) || free && seen == nil):
 		return outOfSight(id), false, nil
-	case found.State != store.Absent || seen != nil && !a.tookOver:
+	default:
 		return found, false, nil
 	}
-	if !a.tookOver {
+}
+
+// readClaim reads what the first flight found, and the attempt's number where the key was free or was taken over.
+func (a *txAttempt) readClaim(results pgx.BatchResults, takingOver bool) (found store.Found, err error) {
+	if _, err := results.Exec(); err != nil {
+		return found, err
+	}
+	if err := results.QueryRow().Scan(&a.locked); err != nil {
+		return found, err
+	}
+	if takingOver {
+		err := results.QueryRow().Scan(&a.number)
+		if a.tookOver = err == nil; err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return found, err
+		}
+	} else if a.locked {
 		a.number = 1
 	}
-	return found, true, nil
+	return scanFound(results.QueryRow(), a.claim.ID)
 }
 
 func (a *txAttempt) Context(ctx context.Context) context.Context {

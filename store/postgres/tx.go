@@ -116,7 +116,7 @@ func (t *handlerTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.C
 }
 
 func (t *handlerTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	return t.tx().Query(ctx, sql, args...)
+	return t.tx().Query(ctx, sql, args...) //nolint:rowserrcheck // the caller's to check
 }
 
 func (t *handlerTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {

@@ -14,6 +14,7 @@ package interceptor
 
 import (
 	"context"
+	"net/http"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
@@ -27,10 +28,13 @@ import (
 // What a refused client gets is in package idempotency: each error there reaches the client with its code, details and
 // metadata. A replay carries the header "idempotency-replayed: true", on an error in the error's metadata; in all else it
 // is what the first caller got, whatever protocol and codec either of them used.
-func New(g *idempotency.Guard) connect.Interceptor { return &interceptor{guard: g} }
+func New(g *idempotency.Guard) connect.Interceptor {
+	return &interceptor{guard: g, header: http.CanonicalHeaderKey(g.Header())}
+}
 
 type interceptor struct {
 	guard     *idempotency.Guard
+	header    string // canonical, so that a call without a key costs no allocation
 	responses responseTypes
 }
 
@@ -44,7 +48,7 @@ func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		c := idempotency.Call{
 			Procedure:     spec.Procedure,
 			NoSideEffects: spec.IdempotencyLevel == connect.IdempotencyNoSideEffects,
-			Keys:          req.Header().Values(i.guard.Header()),
+			Keys:          req.Header()[i.header],
 		}
 		c.Method, _ = spec.Schema.(protoreflect.MethodDescriptor)
 		if i.guard.PassesBy(c) {

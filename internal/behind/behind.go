@@ -1,4 +1,4 @@
-// Package behind runs work that goes on after a call was answered, and lets its owner wait for it.
+// Package behind counts work that may go on after a call was answered, and lets its owner wait for it.
 package behind
 
 import (
@@ -16,16 +16,22 @@ type Group struct {
 
 // Go runs f in a goroutine of its own.
 func (g *Group) Go(f func()) {
-	g.mu.Lock()
-	g.running++
-	g.mu.Unlock()
+	g.Begin()
 	go func() {
-		defer g.done()
+		defer g.End()
 		f()
 	}()
 }
 
-func (g *Group) done() {
+// Begin counts work of the caller's own until End.
+func (g *Group) Begin() {
+	g.mu.Lock()
+	g.running++
+	g.mu.Unlock()
+}
+
+// End is called once for every Begin.
+func (g *Group) End() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.running--

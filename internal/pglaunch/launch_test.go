@@ -47,18 +47,18 @@ func TestReservedSettingsAreRefused(t *testing.T) {
 
 func TestDataSurvivesStopAndKill(t *testing.T) {
 	dir := filepath.Join(newDir(t), "not", "there", "yet")
-	s := mustStart(t, Config{DataDir: dir})
+	s := mustStart(t, Config{DataDir: dir, NoSync: true})
 	query(t, s.URL("postgres"), "drop table if exists kept", "create table kept as select 'before the stop' as said", "select ''")
 	mustStop(t, s)
 
-	s = mustStart(t, Config{DataDir: dir})
+	s = mustStart(t, Config{DataDir: dir, NoSync: true})
 	wantQuery(t, s, "select said from kept", "before the stop")
 	query(t, s.URL("postgres"), "update kept set said = 'before the kill' returning ''")
 	if err := s.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 
-	s = mustStart(t, Config{DataDir: dir})
+	s = mustStart(t, Config{DataDir: dir, NoSync: true})
 	wantQuery(t, s, "select said from kept", "before the kill")
 }
 
@@ -74,25 +74,20 @@ func TestOneServerInAFolder(t *testing.T) {
 
 func TestUnfinishedDataIsMadeAnew(t *testing.T) {
 	t.Parallel()
-	dir := newDir(t)
 	as, err := serverAccount()
 	if err != nil {
 		t.Fatal(err)
 	}
-	bin, err := locate(t.Context(), as, "", defaultPlaces())
-	if err != nil {
+	dir := newDir(t)
+	s := Server{as: as, folder: &folder{path: dir}, bin: binaries{dir: fakeBinaries(t, filepath.Join(dir, "bin"), "15.0", "")}}
+	write(t, filepath.Join(s.DataDir()+".new", "PG_VERSION"), "an initdb that was killed\n")
+	if err := s.prepareData(t.Context(), task{as: as, dir: dir}, Config{DataDir: dir}); err != nil {
 		t.Fatal(err)
 	}
-	f, err := openFolder(as, Config{DataDir: dir}, bin)
-	if err != nil {
-		t.Fatal(err)
+	left, err := os.ReadDir(s.DataDir())
+	if err != nil || len(left) != 0 || exists(t, s.DataDir()+".new") {
+		t.Errorf("left of the unfinished data: %v, %v", left, err)
 	}
-	write(t, filepath.Join(f.dataDir()+".new", "PG_VERSION"), "an initdb that was killed\n")
-	if err := f.release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	s := mustStart(t, Config{DataDir: dir, NoSync: true})
-	wantQuery(t, s, "select 'whole'", "whole")
 }
 
 func TestSocketIsElsewhereWhereItsPathIsUnfit(t *testing.T) {
@@ -135,9 +130,8 @@ func TestSocketFolderIsClosedToOthers(t *testing.T) {
 }
 
 func TestCommandLinesWorkAsPasted(t *testing.T) {
-	t.Parallel()
-	s := mustStart(t, Config{DataDir: filepath.Join(newDir(t), `it's "here"`), NoSync: true})
-	query(t, s.URL("postgres"), `create table kept as select 'seen' as said`, "select ''")
+	s := mustStart(t, Config{DataDir: sharedDir(t), NoSync: true})
+	query(t, s.URL("postgres"), "drop table if exists kept", "create table kept as select 'seen' as said", "select ''")
 	if got := shell(t, s.PSQL("postgres")+" -Atc 'select said from kept'"); got != "seen" {
 		t.Errorf("psql printed %q", got)
 	}

@@ -39,7 +39,8 @@ func runTests(m *testing.M) int {
 }
 
 // shared is the data folder of the tests that do not mind what the one before left in it, and are not parallel: it
-// costs a second to make one. It is empty until sharedDir makes it.
+// costs a second to make one. It is empty until sharedDir makes it. Inside is a name that shells, connection strings and
+// PostgreSQL's lists each have to be told about.
 var shared string
 
 func sharedDir(t *testing.T) string {
@@ -47,7 +48,7 @@ func sharedDir(t *testing.T) string {
 	if shared == "" {
 		shared = makeDir(t)
 	}
-	return shared
+	return filepath.Join(shared, `it's "here"`)
 }
 
 // newDir makes a folder that the server's user can reach, which t.TempDir's are not when root runs the tests.

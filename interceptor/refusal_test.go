@@ -206,7 +206,9 @@ func (s neverClaimed) Claim(ctx context.Context, c store.Claim) (store.Found, st
 func TestCallWithoutKeyAllocatesNothing(t *testing.T) {
 	req := charge("", "")
 	req.Header().Set("Content-Type", "application/proto")
-	next := func(context.Context, connect.AnyRequest) (connect.AnyResponse, error) { return nil, errors.ErrUnsupported }
+	next := func(context.Context, connect.AnyRequest) (connect.AnyResponse, error) {
+		return nil, errors.ErrUnsupported
+	}
 	wrapped := interceptor.New(backends["memory"](t).guard(t)).WrapUnary(next)
 	if n := testing.AllocsPerRun(100, func() { _, _ = wrapped(t.Context(), req) }); n != 0 {
 		t.Errorf("%v allocations, want none", n)

@@ -116,9 +116,11 @@ func readPIDFile(name string) (pidInfo, error) {
 	for i, line := range strings.Split(string(content), "\n") {
 		switch i + 1 {
 		case 1:
-			if p.pid, err = strconv.Atoi(line); err != nil {
-				return pidInfo{}, nil // being written
+			pid, err := strconv.Atoi(line)
+			if err != nil {
+				return pidInfo{}, nil //nolint:nilerr // it is being written
 			}
+			p.pid = pid
 		case 5:
 			p.socketDir = line
 		case 8:

@@ -66,9 +66,9 @@ func openFolder(as account, c Config, bin binaries) (*folder, error) {
 
 // makeAll makes dir and the folders above it that are missing, and leaves those that exist as they are.
 func makeAll(as account, dir string) error {
-	real, err := filepath.EvalSymlinks(dir)
+	resolved, err := filepath.EvalSymlinks(dir)
 	if err == nil {
-		return as.reaches(real)
+		return as.reaches(resolved)
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -234,7 +234,8 @@ func TestReleasedFolderIsFreeWhileAnotherProcessIsForked(t *testing.T) {
 func TestShellLine(t *testing.T) {
 	t.Parallel()
 	words := []string{"plain", "/a-b/c_d.e", "", "two words", "it's", `"$HOME"`, "a;b", "-c", "x=y", "new\nline", "~", "#"}
-	if got, want := shell(t, "printf '<%s>' "+shellLine(words...)), "<plain></a-b/c_d.e><><two words><it's><\"$HOME\"><a;b><-c><x=y><new\nline><~><#>"; got != want {
+	want := "<plain></a-b/c_d.e><><two words><it's><\"$HOME\"><a;b><-c><x=y><new\nline><~><#>"
+	if got := shell(t, "printf '<%s>' "+shellLine(words...)); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

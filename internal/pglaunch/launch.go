@@ -4,7 +4,8 @@
 // The server listens on a Unix socket only, in a folder that nobody but its own user and root can enter; its one role,
 // postgres, needs no password there. It lives no longer than the process that started it: on Linux the kernel ends it
 // with its parent, even one that was killed with SIGKILL; elsewhere it may outlive such a parent, until the next Start
-// in the same folder ends it, or any Start if the folder was temporary. A ^C at the terminal reaches this process alone, which then stops the server in its own time.
+// in the same folder ends it, or any Start if the folder was temporary. A ^C at the terminal reaches this process alone,
+// which then stops the server in its own time.
 //
 // PostgreSQL refuses to run as root. Root's servers run as the user postgres, or nobody where there is no postgres.
 package pglaunch
@@ -108,7 +109,7 @@ func (s *Server) launch(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	defer log.Close()
+	defer log.Close() //nolint:errcheck // the server has a descriptor of its own
 	t := task{as: s.as, dir: s.folder.path, log: log}
 	if err := sweep(ctx, t, s.bin); err != nil { // no reason not to start
 		if _, err := fmt.Fprintf(log, "pglaunch: a left-over folder stays: %v\n", err); err != nil {
@@ -119,7 +120,7 @@ func (s *Server) launch(ctx context.Context, c Config) error {
 		return err
 	}
 	// From the fork on the server's processes hold this lock, by file descriptors of their own.
-	defer t.inherit.Close()
+	defer t.inherit.Close() //nolint:errcheck // nothing was written
 	if err := s.prepareData(ctx, t, c); err != nil {
 		return err
 	}
@@ -127,7 +128,7 @@ func (s *Server) launch(ctx context.Context, c Config) error {
 		return err
 	}
 	s.args = append([]string{"-D", s.DataDir()}, s.settings(c)...)
-	if s.process, err = t.startServer(s.bin.path("postgres"), s.args...); err != nil {
+	if s.process, err = t.startServer(s.bin.path("postgres"), s.args...); err != nil { //nolint:contextcheck // it outlives the start
 		return err
 	}
 	return s.awaitReady(ctx)

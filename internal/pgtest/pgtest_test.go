@@ -49,7 +49,8 @@ func TestEachDatabaseIsNewAndEmpty(t *testing.T) {
 	if got := query(t, other, "select coalesce(to_regclass('here')::text, 'not here')"); got != "not here" {
 		t.Errorf("got %s", got)
 	}
-	if got := query(t, one, "select current_setting('server_encoding') || ' ' || datcollate from pg_database where datname = current_database()"); got != "UTF8 C" {
+	const encoding = "select current_setting('server_encoding') || ' ' || datcollate from pg_database where datname = current_database()"
+	if got := query(t, one, encoding); got != "UTF8 C" {
 		t.Errorf("got %s", got)
 	}
 }
@@ -129,7 +130,8 @@ func TestServerWaitsForTheDisk(t *testing.T) {
 	t.Parallel()
 	s := Server(t, map[string]string{"work_mem": "5MB"})
 	got := query(t, s.URL("postgres"),
-		"select concat_ws(' ', current_setting('fsync'), current_setting('synchronous_commit'), current_setting('work_mem'), current_setting('max_connections'))")
+		"select concat_ws(' ', current_setting('fsync'), current_setting('synchronous_commit'), current_setting('work_mem'), "+
+			"current_setting('max_connections'))")
 	if got != "on on 5MB 200" {
 		t.Errorf("got %s", got)
 	}

@@ -24,7 +24,8 @@ func (g *Guard) claim(ctx context.Context, k *keyed) (store.Found, store.Attempt
 			found, attempt, err = g.store.TakeOver(ctx, k.claim(), found.Token)
 		case found.LeaseOver() && found.RequestHash == k.fingerprint && !k.policy.NoTakeOver:
 			if found, attempt, err = g.store.TakeOver(ctx, k.claim(), found.Token); attempt != nil {
-				g.observe(ctx, k, Event{Outcome: TakenOver, Attempt: found.Attempt})
+				k.attempt = found.Attempt
+				g.observe(ctx, k, Event{Outcome: TakenOver})
 			}
 		default:
 			return found, nil, nil
@@ -32,6 +33,9 @@ func (g *Guard) claim(ctx context.Context, k *keyed) (store.Found, store.Attempt
 	}
 	if err != nil {
 		return found, nil, callError(ctx, err)
+	}
+	if attempt != nil {
+		k.attempt = found.Attempt
 	}
 	return found, attempt, nil
 }

@@ -18,5 +18,6 @@
 // # Refusals
 //
 // Every refusal is an [*Error] whose details hold a google.rpc.ErrorInfo with the domain [Domain] and one of the Reason
-// constants.
+// constants. Two errors have none: a [ScopeFunc]'s own, and the Canceled or DeadlineExceeded of a caller that left before
+// its call ran.
 package idempotency

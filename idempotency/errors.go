@@ -34,7 +34,8 @@ const (
 	ReasonKeyInvalid = "IDEMPOTENCY_KEY_INVALID"
 	// ReasonReplyNotKept (FailedPrecondition): the call ran, and its reply could not be kept. It never runs again.
 	ReasonReplyNotKept = "IDEMPOTENCY_REPLY_NOT_KEPT"
-	// ReasonOutcomeUnknown (FailedPrecondition): the key's owner died and take-over is off. It lasts until [Guard.Forget].
+	// ReasonOutcomeUnknown (FailedPrecondition): the key's owner died and take-over is off. It lasts until
+	// [Guard.Forget], or until the key's TTL is over.
 	ReasonOutcomeUnknown = "IDEMPOTENCY_OUTCOME_UNKNOWN"
 	// ReasonReplyUnreadable (Internal): the stored reply does not parse. The call does not run.
 	ReasonReplyUnreadable = "IDEMPOTENCY_REPLY_UNREADABLE"

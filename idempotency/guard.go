@@ -56,14 +56,16 @@ func (g *Guard) Header() string { return g.header }
 // PassesBy reports whether Do would do nothing but run the call: the procedure has no side effects, its policy is off, or
 // no key was sent and none is required. An adapter may ask before it prepares a call.
 func (g *Guard) PassesBy(c Call) bool {
-	if c.NoSideEffects {
-		return true
-	}
+	return c.NoSideEffects || passesBy(c, g.policyOf(c))
+}
+
+func passesBy(c Call, p Policy) bool { return p.Off || len(c.Keys) == 0 && !p.KeyRequired }
+
+func (g *Guard) policyOf(c Call) Policy {
 	if g.policyFor == nil {
-		return len(c.Keys) == 0 && !g.policy.KeyRequired
+		return g.policy
 	}
-	p := g.policyFor(c, g.policy)
-	return p.Off || len(c.Keys) == 0 && !p.KeyRequired
+	return g.policyFor(c, g.policy)
 }
 
 // Do guards one call. Where the call is the key's to run, it calls run, at most once, and returns run's reply with
@@ -75,13 +77,19 @@ func (g *Guard) PassesBy(c Call) bool {
 // store it does not end when ctx does, so that a client that goes away does not lose the reply; it ends, with the cause
 // [ErrLeaseEnding], shortly before the lease does. A panic in run releases the key and goes on up.
 func (g *Guard) Do(ctx context.Context, c Call, run func(context.Context) Reply) (r Reply, replayed bool, err error) {
-	if g.PassesBy(c) {
+	if c.NoSideEffects {
 		return run(ctx), false, nil
 	}
-	k := &keyed{Call: c, start: time.Now()}
+	policy := g.policyOf(c) // asked once: it may answer otherwise the next time
+	if passesBy(c, policy) {
+		return run(ctx), false, nil
+	}
+	k := &keyed{Call: c, start: time.Now(), policy: policy}
 	if err := g.prepare(ctx, k); err != nil {
 		return g.refuse(ctx, k, refusedAs(err), err)
 	}
+	g.behind.Begin() // a leased call runs on when its client, and with it the server's count of it, is gone
+	defer g.behind.End()
 	found, attempt, err := g.claim(ctx, k)
 	if err != nil {
 		return g.refuse(ctx, k, Failed, err)
@@ -89,8 +97,7 @@ func (g *Guard) Do(ctx context.Context, c Call, run func(context.Context) Reply)
 	if attempt == nil {
 		return g.answer(ctx, k, found)
 	}
-	reply, state := g.run(ctx, k, attempt, found, run)
-	return g.settle(ctx, k, attempt, reply, state)
+	return g.settle(ctx, k, attempt, g.run(ctx, k, attempt, run))
 }
 
 // keyed is a call on its way through the flow.
@@ -101,17 +108,14 @@ type keyed struct {
 	scope, key  string
 	id          store.ID
 	fingerprint string
+	attempt     int       // the attempt's number, once the key is won
 	leaseEnd    time.Time // by this process's clock, on the safe side: counted from before the claim was sent
 }
 
-// prepare reads the policy, the key, the scope and the fingerprint. Nothing is sent to the store.
+// prepare checks the policy, and reads the key, the scope and the fingerprint. Nothing is sent to the store.
 func (g *Guard) prepare(ctx context.Context, k *keyed) (err error) {
-	k.policy = g.policy
-	if g.policyFor != nil {
-		k.policy = g.policyFor(k.Call, g.policy)
-		if err := k.policy.check(); err != nil {
-			return misconfigured(err, "the procedure's policy is not valid")
-		}
+	if err := k.policy.check(); err != nil {
+		return misconfigured(err, "the procedure's policy is not valid")
 	}
 	if k.key, err = key(k.Keys, k.policy.KeyRequired); err != nil {
 		return err
@@ -119,16 +123,16 @@ func (g *Guard) prepare(ctx context.Context, k *keyed) (err error) {
 	if k.scope, err = g.scopeOf(ctx, k.Call); err != nil {
 		return err
 	}
+	k.id = store.ID{Scope: storedScope(k.scope), Key: k.key}
 	if k.fingerprint, err = fingerprint(k.Call); err != nil {
 		return misconfigured(err, "the request's fingerprint could not be made")
 	}
-	k.id = store.ID{Scope: storedScope(k.scope), Key: k.key}
 	return nil
 }
 
 // digest names the key in logs.
 func (k *keyed) digest() string {
-	if k.key == "" {
+	if k.id == (store.ID{}) {
 		return ""
 	}
 	sum := sha256.Sum256([]byte(k.id.Scope + "\x00" + k.id.Key))
@@ -136,14 +140,16 @@ func (k *keyed) digest() string {
 }
 
 // Forget frees a key, whatever its state, and reports whether there was one: for an operator who knows what became of it.
-// Scope and key are as the call named them. An attempt that still runs can no longer settle. It fails where the store
-// does.
+// Scope is what the [ScopeFunc] returned, key what [ParseKey] made of the metadata. An attempt that still runs can no
+// longer settle. It fails where the store does.
 func (g *Guard) Forget(ctx context.Context, scope, key string) (bool, error) {
 	return g.store.Forget(ctx, store.ID{Scope: storedScope(scope), Key: key})
 }
 
-// Close waits until nothing of the guard's, or of its store's, goes on behind an answer: completions that are tried again,
-// rollbacks. Call it once the server takes no more calls. It fails only where ctx ends first.
+// Close waits until no call that the guard holds a claim for is running, and nothing of the guard's or its store's goes on
+// behind an answer: completions that are tried again, rollbacks. Call it once the server takes no more calls, and before
+// the store's pool is closed: http.Server.Shutdown does not wait for a call whose client has reset its HTTP/2 stream, which
+// a leased call outlives. It fails only where ctx ends first.
 func (g *Guard) Close(ctx context.Context) error {
 	err := g.behind.Wait(ctx)
 	if d, ok := g.store.(store.Drainer); ok {
@@ -172,7 +178,7 @@ func (g *Guard) observe(ctx context.Context, k *keyed, e Event) {
 	if len(g.observers) == 0 {
 		return
 	}
-	e.Procedure, e.Duration, e.KeyDigest = k.Procedure, time.Since(k.start), k.digest()
+	e.Procedure, e.Duration, e.KeyDigest, e.Attempt = k.Procedure, time.Since(k.start), k.digest(), k.attempt
 	for _, o := range g.observers {
 		o(ctx, e)
 	}

@@ -39,7 +39,8 @@ func invalidKey(why error) *Error {
 // ParseKey returns the key that a metadata value names: 1 to [MaxKeyLength] visible ASCII characters (0x21 to 0x7E),
 // either bare or as a structured-field string (RFC 9651, section 3.3.3), in double quotes with \" and \\ as its only
 // escapes, which is the form of the IETF draft. Both forms of a key are the same key. Blanks around the value do not
-// count, as in HTTP.
+// count, as in HTTP. A value that is twice the same, with a comma between, is what a proxy makes of a key that was sent
+// twice, and is refused.
 //
 // The error says what is wrong with the value, and does not repeat it.
 func ParseKey(value string) (string, error) {
@@ -70,7 +71,7 @@ func ParseKey(value string) (string, error) {
 // sentTwice recognises the value that a proxy makes of a header that came twice.
 func sentTwice(k string) bool {
 	first, second, joined := strings.Cut(k, ",")
-	return joined && first == strings.TrimLeft(second, " \t")
+	return joined && first != "" && first == strings.TrimLeft(second, " \t")
 }
 
 // unquote reads a structured-field string that spans all of value.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,7 +44,7 @@ func WithLease(lease time.Duration) Option { return func(g *Guard) { g.policy.Le
 func WithKeyRequired() Option { return func(g *Guard) { g.policy.KeyRequired = true } }
 
 // WithoutTakeOver refuses a key whose owner's lease is over as [ReasonOutcomeUnknown], until an operator calls
-// [Guard.Forget]. By default the next call with the same request takes the key over, and runs.
+// [Guard.Forget] or the key's TTL is over. By default the next call with the same request takes the key over, and runs.
 func WithoutTakeOver() Option { return func(g *Guard) { g.policy.NoTakeOver = true } }
 
 // Policy is what may differ by procedure. The zero value of a duration is not valid: change what you were given.
@@ -64,21 +65,23 @@ func (p Policy) check() error {
 	if p.Lease < time.Millisecond {
 		return fmt.Errorf("the lease is %v, and must be at least 1ms", p.Lease)
 	}
-	if p.TTL < 2*p.Lease {
-		return fmt.Errorf("the TTL is %v, and must be at least two leases, %v", p.TTL, 2*p.Lease)
+	if p.TTL/2 < p.Lease { // the other way round it would overflow
+		return fmt.Errorf("the TTL is %v, and must be at least two leases of %v", p.TTL, p.Lease)
 	}
 	return nil
 }
 
 // WithPolicy sets a function that changes the guard's policy for a call; p holds what the other options say. It is called
-// for every call, concurrently, before the key is read. A policy that is not valid refuses the call as
-// [ReasonMisconfigured].
+// once for every [Guard.Do] and every [Guard.PassesBy], concurrently, before the key is read, unless the procedure has no
+// side effects. A policy that is not valid refuses a call that does not pass by, as [ReasonMisconfigured]. A nil function
+// changes nothing.
 func WithPolicy(policy func(c Call, p Policy) Policy) Option {
 	return func(g *Guard) { g.policyFor = policy }
 }
 
 // WithKeep replaces the rule that says which replies are kept. It is asked with the reply as the client will see it; false
-// releases the key, so that a retry runs. Default [Keep].
+// releases the key, so that a retry runs, and so does a panic, which goes on up. A nil function is an error of New.
+// Default [Keep].
 func WithKeep(keep func(ctx context.Context, c Call, r Reply) bool) Option {
 	return func(g *Guard) { g.keep = keep }
 }
@@ -113,7 +116,7 @@ func WithoutMetadata(names ...string) Option {
 // WithHeader sets the metadata that carries the key. Default [DefaultHeader]. An empty name is an error of New.
 func WithHeader(name string) Option { return func(g *Guard) { g.header = name } }
 
-// WithObserver adds an observer. May be given more than once; they are called in order.
+// WithObserver adds an observer. May be given more than once; they are called in order. A nil function is an error of New.
 func WithObserver(o Observer) Option {
 	return func(g *Guard) { g.observers = append(g.observers, o) }
 }
@@ -133,6 +136,9 @@ func (g *Guard) check() error {
 	}
 	if g.keep == nil {
 		errs = append(errs, errors.New("WithKeep was given nil"))
+	}
+	if slices.ContainsFunc(g.observers, func(o Observer) bool { return o == nil }) {
+		errs = append(errs, errors.New("WithObserver was given nil"))
 	}
 	if g.maxReply < 0 {
 		errs = append(errs, fmt.Errorf("the largest reply is %d bytes, and cannot be less than 0", g.maxReply))

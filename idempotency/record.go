@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,12 +14,15 @@ import (
 	"github.com/connect-idempotency/connect-idempotency-go/store"
 )
 
-// record makes what is stored of a reply. A reply that is too large, or that cannot be encoded, makes a record that says
-// so, the latter with the error.
+// errTooLarge says that a reply is not kept because of its size.
+var errTooLarge = errors.New("idempotency: the reply is too large to be kept")
+
+// record makes what is stored of a reply. A reply that is too large, or that cannot be encoded, makes a record without it,
+// and the error says why.
 func (g *Guard) record(r Reply) (store.Record, error) {
 	notKept := store.Record{State: store.NotKept, Code: r.Code()}
-	if replySize(r) > g.maxReply {
-		return notKept, nil
+	if size := replySize(r); size > g.maxReply {
+		return notKept, fmt.Errorf("%w: %d bytes, and at most %d are", errTooLarge, size, g.maxReply)
 	}
 	encoded, err := g.encode(r)
 	if err != nil {
@@ -54,6 +58,9 @@ func (g *Guard) encode(r Reply) ([]byte, error) {
 			TypeName: string(r.Message.ProtoReflect().Descriptor().FullName()),
 			Value:    value,
 		}}
+	default:
+		// No type: there is no message, which is not the same as a record that lost it.
+		stored.Result = &idempotencyv1.StoredReply_Message{Message: new(idempotencyv1.Message)}
 	}
 	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(stored)
 	if err != nil {
@@ -72,12 +79,13 @@ func (g *Guard) storedMetadata(m Metadata) []*idempotencyv1.Metadata {
 		return nil
 	}
 	kept := make([]*idempotencyv1.Metadata, 0, len(m))
-	for _, name := range slices.Sorted(maps.Keys(m)) {
+	for _, given := range slices.Sorted(maps.Keys(m)) {
+		name := strings.ToLower(given)
 		if g.unkept[name] || strings.HasPrefix(name, "grpc-") || strings.HasPrefix(name, "connect-") {
 			continue
 		}
-		values := make([][]byte, len(m[name]))
-		for i, v := range m[name] {
+		values := make([][]byte, len(m[given]))
+		for i, v := range m[given] {
 			values[i] = []byte(v)
 		}
 		kept = append(kept, &idempotencyv1.Metadata{Name: name, Values: values})

@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -41,7 +42,7 @@ func decode(encoded []byte, method protoreflect.MethodDescriptor) (Reply, error)
 	switch result := stored.Result.(type) {
 	case *idempotencyv1.StoredReply_Error:
 		if result.Error.GetCode() == int32(code.Code_OK) {
-			return Reply{}, fmt.Errorf("the stored error has the code OK")
+			return Reply{}, errors.New("the stored error has the code OK")
 		}
 		r.Error = &Error{
 			Code:     code.Code(result.Error.Code),
@@ -50,6 +51,9 @@ func decode(encoded []byte, method protoreflect.MethodDescriptor) (Reply, error)
 			Metadata: metadata(result.Error.Metadata),
 		}
 	case *idempotencyv1.StoredReply_Message:
+		if result.Message.GetTypeName() == "" && len(result.Message.GetValue()) == 0 {
+			break
+		}
 		m, err := newMessage(protoreflect.FullName(result.Message.GetTypeName()), method)
 		if err != nil {
 			return Reply{}, err
@@ -58,6 +62,8 @@ func decode(encoded []byte, method protoreflect.MethodDescriptor) (Reply, error)
 			return Reply{}, fmt.Errorf("unmarshal the stored %s: %w", result.Message.TypeName, err)
 		}
 		r.Message = m
+	default:
+		return Reply{}, errors.New("the stored reply holds neither a message nor an error")
 	}
 	return r, nil
 }

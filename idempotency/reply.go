@@ -31,11 +31,12 @@ func (r Reply) Code() code.Code {
 	}
 }
 
-// Metadata is names with their values, as Connect and gRPC send beside a message. Names are in lower case. Values of a
-// name that ends in "-bin" are in base64, as on the wire.
+// Metadata is names with their values, as Connect and gRPC send beside a message. Names are in lower case, in a replay
+// whatever the handler wrote. Values of a name that ends in "-bin" are in base64, as on the wire.
 //
 // Never kept, and so never replayed, whatever the handler set: credentials (set-cookie, set-cookie2, authorization,
 // authentication-info, www-authenticate, proxy-authenticate, proxy-authorization, proxy-authentication-info), hop-by-hop
 // headers (RFC 9110, section 7.6.1), and the protocols' own (accept-encoding, accept-post, content-encoding,
-// content-length, content-type, date, host, user-agent, and all that begin with "grpc-" or "connect-").
+// content-length, content-type, date, host, user-agent, and all that begin with "grpc-" or "connect-"), and
+// [HeaderReplayed].
 type Metadata map[string][]string

@@ -13,7 +13,8 @@ import (
 // never from what the client may choose freely). Two scopes never see each other's replies. An empty scope is a scope.
 //
 // Any string may be returned; one that is long or holds bytes that a store cannot keep is stored as its digest. An error
-// refuses the call: an [*Error] reaches the client as it is, any other is kept from the client and becomes Internal.
+// refuses the call, before anything is sent to the store: an [*Error], or one of the adapter's own kind such as a
+// *connect.Error, reaches the client as it is, and any other is kept from the client and becomes Internal.
 type ScopeFunc func(ctx context.Context, c Call) (string, error)
 
 func singleScope(context.Context, Call) (string, error) { return "", nil }
@@ -26,8 +27,16 @@ func (g *Guard) scopeOf(ctx context.Context, c Call) (string, error) {
 	if own, ok := errors.AsType[*Error](err); ok {
 		return "", own
 	}
-	return "", misconfigured(err, "the call's scope could not be told")
+	return "", misconfigured(&ScopeError{err}, "the call's scope could not be told")
 }
+
+// ScopeError is the cause of a refusal for what a [ScopeFunc] returned, for adapters.
+type ScopeError struct{ Err error }
+
+func (e *ScopeError) Error() string { return "scope: " + e.Err.Error() }
+
+// Unwrap returns what the ScopeFunc returned.
+func (e *ScopeError) Unwrap() error { return e.Err }
 
 const (
 	maxScope     = 255

@@ -13,23 +13,21 @@ import (
 
 // settle ends the attempt: it keeps the reply or releases the key, and says what the caller gets. It never depends on the
 // caller still being there.
-func (g *Guard) settle(ctx context.Context, k *keyed, attempt store.Attempt, reply Reply, state *runState) (Reply, bool, error) {
-	e := Event{Outcome: Executed, Attempt: state.info.Attempt}
-	if !g.keep(ctx, k.Call, reply) {
-		return g.release(ctx, k, attempt, reply, e)
+func (g *Guard) settle(ctx context.Context, k *keyed, attempt store.Attempt, r ran) (Reply, bool, error) {
+	if !r.keep {
+		return g.release(ctx, k, attempt, r.reply, nil)
 	}
-	record, err := g.record(reply)
-	if err != nil && g.store.Transactional() {
-		e.Err = refusal(code.Code_INTERNAL, ReasonReplyUnencodable, err,
-			"the reply could not be encoded, and the transaction was undone; a retry runs")
-		return g.release(ctx, k, attempt, reply, e)
+	if r.notKept != nil && !errors.Is(r.notKept, errTooLarge) && g.store.Transactional() {
+		return g.release(ctx, k, attempt, r.reply, refusal(code.Code_INTERNAL, ReasonReplyUnencodable, r.notKept,
+			"the reply could not be encoded, and the transaction was undone; a retry runs"))
 	}
-	if record.State == store.NotKept {
-		e.Outcome, e.Err = NotKept, err
+	e := Event{Outcome: Executed}
+	if r.notKept != nil {
+		e = Event{Outcome: NotKept, Err: r.notKept}
 	}
 	settleCtx, cancel := g.settleContext(ctx)
 	defer cancel()
-	err = attempt.Complete(settleCtx, record, state.keepWrites.Load())
+	err := attempt.Complete(settleCtx, r.record, r.keepWrites)
 	switch {
 	case err == nil:
 	case errors.Is(err, store.ErrFenced):
@@ -37,31 +35,40 @@ func (g *Guard) settle(ctx context.Context, k *keyed, attempt store.Attempt, rep
 	case g.store.Transactional():
 		return g.refuse(ctx, k, Failed, undone(err))
 	default:
-		e.Err = err
-		g.completeBehind(ctx, k, attempt, record, err)
+		e.Err = errors.Join(e.Err, err)
+		g.completeBehind(ctx, k, attempt, r.record, err)
 	}
 	g.observe(ctx, k, e)
-	return reply, false, nil
+	return r.reply, false, nil
 }
 
-// release ends an attempt without keeping its reply. The caller gets e.Err where it is set, else the reply.
-func (g *Guard) release(ctx context.Context, k *keyed, attempt store.Attempt, reply Reply, e Event) (Reply, bool, error) {
+// release ends an attempt without keeping its reply. The caller gets the refusal instead of the reply, where there is one.
+func (g *Guard) release(ctx context.Context, k *keyed, attempt store.Attempt, reply Reply, instead *Error) (Reply, bool, error) {
 	settleCtx, cancel := g.settleContext(ctx)
 	defer cancel()
 	err := attempt.Release(settleCtx)
+	if err != nil {
+		g.releaseBehind(ctx, k, attempt, err)
+	}
 	switch {
-	case e.Err != nil:
-		return g.refuse(ctx, k, Failed, e.Err)
+	case instead != nil:
+		return g.refuse(ctx, k, Failed, instead)
 	case g.store.Transactional() && reply.Error != nil && store.IsConflict(reply.Error.Cause):
 		return g.refuse(ctx, k, Failed, undone(reply.Error.Cause))
 	case g.store.Transactional() && err != nil:
 		// The transaction's connection is gone, and with it most likely what the handler's error is about.
 		return g.refuse(ctx, k, Failed, undone(err))
-	case err != nil:
-		g.releaseBehind(ctx, k, attempt, err)
+	case !g.store.Transactional() && !time.Now().Before(k.leaseEnd):
+		// Another attempt may have taken the key over, which Release does not tell.
+		found, err := g.store.Look(settleCtx, []store.ID{k.id})
+		if err != nil {
+			return g.refuse(ctx, k, Failed, storeUnavailable(err))
+		}
+		if found[0].State != store.Absent {
+			return g.answer(ctx, k, found[0])
+		}
 	}
-	e.Outcome, e.Err = Released, err
-	g.observe(ctx, k, e)
+	g.observe(ctx, k, Event{Outcome: Released, Err: err})
 	return reply, false, nil
 }
 
@@ -114,15 +121,20 @@ func (g *Guard) tryBehind(ctx context.Context, k *keyed, what string, first erro
 	g.behind.Go(func() {
 		ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), k.leaseEnd)
 		defer cancel()
+		err := first
 		for pause := firstPause; ; pause = min(2*pause, lastPause) {
 			select {
 			case <-ctx.Done():
-				log(slog.LevelError, "idempotency: the lease ended before the attempt was settled; a retry may run again", ctx.Err())
+				log(slog.LevelError, "idempotency: the lease ended before the attempt was settled; a retry may run again", err)
 				return
 			case <-time.After(pause):
 			}
-			err := try(ctx)
-			if err == nil || errors.Is(err, store.ErrFenced) {
+			err = try(ctx)
+			switch {
+			case err == nil:
+				return
+			case errors.Is(err, store.ErrFenced):
+				log(slog.LevelError, "idempotency: the key was lost before the attempt was settled; a retry may run again", err)
 				return
 			}
 		}

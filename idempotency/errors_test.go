@@ -1,0 +1,82 @@
+package idempotency_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"google.golang.org/genproto/googleapis/rpc/code"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/connect-idempotency/connect-idempotency-go/idempotency"
+)
+
+func detail(t *testing.T, m proto.Message) *anypb.Any {
+	t.Helper()
+	d, err := anypb.New(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestReasonOf(t *testing.T) {
+	t.Parallel()
+	ours := detail(t, &errdetails.ErrorInfo{Domain: idempotency.Domain, Reason: idempotency.ReasonKeyReused})
+	theirs := detail(t, &errdetails.ErrorInfo{Domain: "payments.example", Reason: idempotency.ReasonKeyReused})
+	retry := detail(t, &errdetails.RetryInfo{})
+	broken := &anypb.Any{TypeUrl: ours.TypeUrl, Value: []byte{0xff}}
+	of := func(details ...*anypb.Any) error {
+		return &idempotency.Error{Code: code.Code_ABORTED, Details: details}
+	}
+	for name, c := range map[string]struct {
+		err  error
+		want string
+	}{
+		"nothing":                    {nil, ""},
+		"another error":              {errors.New("no"), ""},
+		"no details":                 {of(), ""},
+		"ours":                       {of(ours), idempotency.ReasonKeyReused},
+		"ours behind others":         {of(retry, theirs, broken, ours), idempotency.ReasonKeyReused},
+		"ours, wrapped":              {fmt.Errorf("call: %w", of(ours)), idempotency.ReasonKeyReused},
+		"another server's":           {of(theirs), ""},
+		"one that does not parse":    {of(broken), ""},
+		"ours as the cause of other": {&idempotency.Error{Code: code.Code_INTERNAL, Cause: of(ours)}, ""},
+	} {
+		if got := idempotency.ReasonOf(c.err); got != c.want {
+			t.Errorf("%s: ReasonOf = %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestAnErrorsTextIsForLogs(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("the cause")
+	e := &idempotency.Error{Code: code.Code_NOT_FOUND, Message: "no such card", Cause: cause}
+	if got := e.Error(); got != "NOT_FOUND: no such card: the cause" {
+		t.Errorf("with a cause it reads %q", got)
+	}
+	if !errors.Is(e, cause) {
+		t.Error("the cause is not in its chain")
+	}
+	e.Cause = nil
+	if got := e.Error(); got != "NOT_FOUND: no such card" {
+		t.Errorf("without a cause it reads %q", got)
+	}
+}
+
+func TestAReplysCode(t *testing.T) {
+	t.Parallel()
+	for want, reply := range map[code.Code]idempotency.Reply{
+		code.Code_OK:        created("ch_1"),
+		code.Code_NOT_FOUND: failed(code.Code_NOT_FOUND),
+		code.Code_UNKNOWN:   failed(code.Code_OK), // an error is no success
+		code.Code_ABORTED:   {Message: created("ch_1").Message, Error: failed(code.Code_ABORTED).Error},
+	} {
+		if got := reply.Code(); got != want {
+			t.Errorf("the code of %v is %v, want %v", reply, got, want)
+		}
+	}
+}

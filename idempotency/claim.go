@@ -22,7 +22,7 @@ func (g *Guard) claim(ctx context.Context, k *keyed) (store.Found, store.Attempt
 			found, attempt, err = g.store.Claim(ctx, k.claim())
 		case found.Expired:
 			found, attempt, err = g.store.TakeOver(ctx, k.claim(), found.Token)
-		case found.LeaseOver() && found.RequestHash == k.fingerprint && !k.policy.NoTakeOver:
+		case found.LeaseOver() && !k.policy.NoTakeOver && g.sameRequest(k, found.RequestHash):
 			if found, attempt, err = g.store.TakeOver(ctx, k.claim(), found.Token); attempt != nil {
 				k.attempt = found.Attempt
 				g.observe(ctx, k, Event{Outcome: TakenOver})
@@ -70,7 +70,7 @@ func (g *Guard) answer(ctx context.Context, k *keyed, found store.Found) (Reply,
 	switch {
 	case found.State == store.Absent || found.Expired || found.OutOfSight():
 		return g.refuse(ctx, k, InProgress, inProgress(min(retryDelay, k.policy.Lease)))
-	case found.RequestHash != k.fingerprint:
+	case !g.sameRequest(k, found.RequestHash):
 		return g.refuse(ctx, k, Reused, refusal(code.Code_FAILED_PRECONDITION, ReasonKeyReused, nil,
 			"this key was used with another request; a new operation needs a new key"))
 	case found.State == store.NotKept:

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"time"
 
+	"google.golang.org/protobuf/reflect/protoreflect"
+
 	"github.com/connect-idempotency/connect-idempotency-go/internal/behind"
 	"github.com/connect-idempotency/connect-idempotency-go/store"
 )
@@ -22,21 +24,32 @@ type Guard struct {
 	maxReply  int
 	unkept    map[string]bool
 	header    string
-	observers []Observer
-	logger    *slog.Logger
-	behind    behind.Group
+	keyField  protoreflect.Name
+	validKey  func(key string) error
+	mayReplay func(context.Context, Call, Reply) error
+	// definitions make fingerprints: the first writes them, all compare them.
+	definitions []definition
+	ignored     ignoredFields
+	sealer      *sealer // nil where replies are stored in the clear
+	acceptClear bool    // replies that were stored in the clear are replayed all the same
+	faults      []error // of options, for New
+	observers   []Observer
+	logger      *slog.Logger
+	behind      behind.Group
 }
 
 // New makes a guard over a store. It fails unless the scope is settled, by [WithScope] or [WithSingleScope], and where an
 // option's value is not valid.
 func New(s store.Store, opts ...Option) (*Guard, error) {
 	g := &Guard{
-		store:    s,
-		policy:   Policy{TTL: DefaultTTL, Lease: DefaultLease},
-		keep:     Keep,
-		maxReply: DefaultMaxReplySize,
-		unkept:   neverKept(),
-		header:   DefaultHeader,
+		store:       s,
+		policy:      Policy{TTL: DefaultTTL, Lease: DefaultLease},
+		keep:        Keep,
+		maxReply:    DefaultMaxReplySize,
+		unkept:      neverKept(),
+		ignored:     make(ignoredFields),
+		definitions: []definition{plainV1()},
+		header:      DefaultHeader,
 	}
 	for _, opt := range opts {
 		opt(g)
@@ -56,10 +69,12 @@ func (g *Guard) Header() string { return g.header }
 // PassesBy reports whether Do would do nothing but run the call: the procedure has no side effects, its policy is off, or
 // no key was sent and none is required. An adapter may ask before it prepares a call.
 func (g *Guard) PassesBy(c Call) bool {
-	return c.NoSideEffects || passesBy(c, g.policyOf(c))
+	return c.NoSideEffects || g.passesBy(c, g.policyOf(c))
 }
 
-func passesBy(c Call, p Policy) bool { return p.Off || len(c.Keys) == 0 && !p.KeyRequired }
+func (g *Guard) passesBy(c Call, p Policy) bool {
+	return p.Off || len(c.Keys) == 0 && !p.KeyRequired && g.fieldKey(c.Request) == ""
+}
 
 func (g *Guard) policyOf(c Call) Policy {
 	if g.policyFor == nil {
@@ -81,7 +96,7 @@ func (g *Guard) Do(ctx context.Context, c Call, run func(context.Context) Reply)
 		return run(ctx), false, nil
 	}
 	policy := g.policyOf(c) // asked once: it may answer otherwise the next time
-	if passesBy(c, policy) {
+	if g.passesBy(c, policy) {
 		return run(ctx), false, nil
 	}
 	k := &keyed{Call: c, start: time.Now(), policy: policy}
@@ -117,14 +132,14 @@ func (g *Guard) prepare(ctx context.Context, k *keyed) (err error) {
 	if err := k.policy.check(); err != nil {
 		return misconfigured(err, "the procedure's policy is not valid")
 	}
-	if k.key, err = key(k.Keys, k.policy.KeyRequired); err != nil {
+	if k.key, err = g.key(k.Call, k.policy.KeyRequired); err != nil {
 		return err
 	}
 	if k.scope, err = g.scopeOf(ctx, k.Call); err != nil {
 		return err
 	}
 	k.id = store.ID{Scope: storedScope(k.scope), Key: k.key}
-	if k.fingerprint, err = fingerprint(k.Call); err != nil {
+	if k.fingerprint, err = g.fingerprint(k.Call); err != nil {
 		return misconfigured(err, "the request's fingerprint could not be made")
 	}
 	return nil

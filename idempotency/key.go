@@ -3,9 +3,12 @@ package idempotency
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"google.golang.org/genproto/googleapis/rpc/code"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // MaxKeyLength is how many characters a key may have.
@@ -14,22 +17,52 @@ const MaxKeyLength = 255
 // DefaultHeader is the metadata that carries the key, named by the IETF draft "The Idempotency-Key HTTP Header Field".
 const DefaultHeader = "idempotency-key"
 
-// key reads the one key that was sent. It returns "" where none was sent and none is needed.
-func key(values []string, required bool) (string, error) {
-	switch {
-	case len(values) == 0 && required:
+// key reads the call's one key, from its metadata and, where the guard looks there, from a field of its request. It returns
+// "" where there is none and none is needed.
+func (g *Guard) key(c Call, required bool) (string, error) {
+	sent := c.Keys
+	if len(sent) > 1 {
+		return "", invalidKey(fmt.Errorf("it was sent %d times; send it once", len(sent)))
+	}
+	if field := g.fieldKey(c.Request); field != "" {
+		sent = append(slices.Clip(sent), field)
+	}
+	if len(sent) == 0 {
+		if !required {
+			return "", nil
+		}
 		return "", refusal(code.Code_INVALID_ARGUMENT, ReasonKeyRequired, nil,
 			"this procedure needs an idempotency key; send one that is new for each operation and the same for its retries")
-	case len(values) == 0:
-		return "", nil
-	case len(values) > 1:
-		return "", invalidKey(fmt.Errorf("it was sent %d times; send it once", len(values)))
 	}
-	k, err := ParseKey(values[0])
-	if err != nil {
-		return "", invalidKey(err)
+	keys := make([]string, len(sent))
+	for i, value := range sent {
+		var err error
+		if keys[i], err = ParseKey(value); err != nil {
+			return "", invalidKey(err)
+		}
 	}
-	return k, nil
+	if keys[0] != keys[len(keys)-1] {
+		return "", invalidKey(fmt.Errorf("the metadata and the request's field %s name different keys; send one", g.keyField))
+	}
+	if g.validKey != nil {
+		if err := g.validKey(keys[0]); err != nil {
+			return "", invalidKey(err)
+		}
+	}
+	return keys[0], nil
+}
+
+// fieldKey is what the request's field for the key holds, "" where it has none.
+func (g *Guard) fieldKey(m proto.Message) string {
+	if g.keyField == "" || m == nil {
+		return ""
+	}
+	message := m.ProtoReflect()
+	field := message.Descriptor().Fields().ByName(g.keyField)
+	if field == nil || field.Kind() != protoreflect.StringKind || field.IsList() {
+		return ""
+	}
+	return message.Get(field).String()
 }
 
 func invalidKey(why error) *Error {

@@ -2,10 +2,8 @@ package idempotency
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -124,33 +122,3 @@ func WithObserver(o Observer) Option {
 // WithLogger sets where the guard says what went wrong behind an answer, and what an operator must look at. Default, and
 // where nil, slog.Default(). No key and no reply stands in a log.
 func WithLogger(logger *slog.Logger) Option { return func(g *Guard) { g.logger = logger } }
-
-func (g *Guard) check() error {
-	var errs []error
-	if g.store == nil {
-		errs = append(errs, errors.New("no store"))
-	}
-	if g.scope == nil {
-		errs = append(errs, errors.New("the scope is not settled: say whose a key is with WithScope, "+
-			"or WithSingleScope where all callers are one"))
-	}
-	if g.keep == nil {
-		errs = append(errs, errors.New("WithKeep was given nil"))
-	}
-	if slices.ContainsFunc(g.observers, func(o Observer) bool { return o == nil }) {
-		errs = append(errs, errors.New("WithObserver was given nil"))
-	}
-	if g.maxReply < 0 {
-		errs = append(errs, fmt.Errorf("the largest reply is %d bytes, and cannot be less than 0", g.maxReply))
-	}
-	if g.header == "" {
-		errs = append(errs, errors.New("the key's header has no name"))
-	}
-	if err := g.policy.check(); err != nil {
-		errs = append(errs, err)
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("idempotency: %w", err)
-	}
-	return nil
-}

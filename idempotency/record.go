@@ -19,7 +19,7 @@ var errTooLarge = errors.New("idempotency: the reply is too large to be kept")
 
 // record makes what is stored of a reply. A reply that is too large, or that cannot be encoded, makes a record without it,
 // and the error says why.
-func (g *Guard) record(r Reply) (store.Record, error) {
+func (g *Guard) record(k *keyed, r Reply) (store.Record, error) {
 	notKept := store.Record{State: store.NotKept, Code: r.Code()}
 	if size := replySize(r); size > g.maxReply {
 		return notKept, fmt.Errorf("%w: %d bytes, and at most %d are", errTooLarge, size, g.maxReply)
@@ -28,7 +28,11 @@ func (g *Guard) record(r Reply) (store.Record, error) {
 	if err != nil {
 		return notKept, err
 	}
-	return store.Record{State: store.Completed, Code: r.Code(), Reply: encoded, Readable: readable(r)}, nil
+	record := store.Record{State: store.Completed, Code: r.Code(), Reply: encoded, Readable: readable(r)}
+	if g.sealer != nil {
+		return g.sealer.seal(k, record)
+	}
+	return record, nil
 }
 
 func replySize(r Reply) int {

@@ -21,23 +21,52 @@ const HeaderReplayed = "idempotency-replayed"
 
 // replay answers from a stored reply.
 func (g *Guard) replay(ctx context.Context, k *keyed, found store.Found) (Reply, bool, error) {
-	r, err := decode(found.Record.Reply, k.Method)
+	r, err := g.open(found, k.Method)
 	if err != nil {
 		g.logger.LogAttrs(ctx, slog.LevelError, "idempotency: a stored reply does not open; the call is refused",
 			slog.String("procedure", k.Procedure), slog.String("key_digest", k.digest()), slog.Any("error", err))
 		return g.refuse(ctx, k, Failed, refusal(code.Code_INTERNAL, ReasonReplyUnreadable, err,
 			"this call has run, and its stored reply cannot be read; it will not run again"))
 	}
+	if g.mayReplay != nil {
+		if err := g.mayReplay(ctx, k.Call, r); err != nil {
+			return g.refuse(ctx, k, Failed, refusedBy(err, "whether the stored reply may be given to this caller could not be told"))
+		}
+	}
 	g.observe(ctx, k, Event{Outcome: Replayed})
 	return r, true, nil
 }
 
-// decode reads a reply's exact form.
-func decode(encoded []byte, method protoreflect.MethodDescriptor) (Reply, error) {
+// open reads a reply's exact form, and decrypts it first where it was stored so.
+func (g *Guard) open(found store.Found, method protoreflect.MethodDescriptor) (Reply, error) {
+	stored, err := unmarshalReply(found.Record.Reply)
+	if err != nil {
+		return Reply{}, err
+	}
+	sealed := stored.GetSealed()
+	switch {
+	case sealed != nil && g.sealer == nil:
+		return Reply{}, fmt.Errorf("the stored reply is encrypted with the key %q, and this server has none", sealed.KeyId)
+	case sealed != nil:
+		if stored, err = g.sealer.open(found, sealed); err != nil {
+			return Reply{}, err
+		}
+	case g.sealer != nil && !g.acceptClear:
+		return Reply{}, errors.New("the stored reply is not encrypted, and this server accepts none that is not")
+	}
+	return decode(stored, method)
+}
+
+func unmarshalReply(encoded []byte) (*idempotencyv1.StoredReply, error) {
 	stored := new(idempotencyv1.StoredReply)
 	if err := proto.Unmarshal(encoded, stored); err != nil {
-		return Reply{}, fmt.Errorf("unmarshal the stored reply: %w", err)
+		return nil, fmt.Errorf("unmarshal the stored reply: %w", err)
 	}
+	return stored, nil
+}
+
+// decode makes a reply of what was stored.
+func decode(stored *idempotencyv1.StoredReply, method protoreflect.MethodDescriptor) (Reply, error) {
 	r := Reply{Header: metadata(stored.Header), Trailer: metadata(stored.Trailer)}
 	switch result := stored.Result.(type) {
 	case *idempotencyv1.StoredReply_Error:

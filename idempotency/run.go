@@ -36,7 +36,7 @@ func (g *Guard) run(ctx context.Context, k *keyed, attempt store.Attempt, run fu
 	r.reply = run(attempt.Context(context.WithValue(runCtx, runKey{}, state)))
 	r.keepWrites = state.keepWrites.Load()
 	if r.keep = g.keep(ctx, k.Call, r.reply); r.keep {
-		r.record, r.notKept = g.record(r.reply)
+		r.record, r.notKept = g.record(k, r.reply)
 	}
 	returned = true
 	return r

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"strings"
 	"unicode/utf8"
 )
@@ -24,19 +23,8 @@ func (g *Guard) scopeOf(ctx context.Context, c Call) (string, error) {
 	if err == nil {
 		return scope, nil
 	}
-	if own, ok := errors.AsType[*Error](err); ok {
-		return "", own
-	}
-	return "", misconfigured(&ScopeError{err}, "the call's scope could not be told")
+	return "", refusedBy(err, "the call's scope could not be told")
 }
-
-// ScopeError is the cause of a refusal for what a [ScopeFunc] returned, for adapters.
-type ScopeError struct{ Err error }
-
-func (e *ScopeError) Error() string { return "scope: " + e.Err.Error() }
-
-// Unwrap returns what the ScopeFunc returned.
-func (e *ScopeError) Unwrap() error { return e.Err }
 
 const (
 	maxScope     = 255

@@ -143,7 +143,7 @@ func TestAScopeFunctionThatFails(t *testing.T) {
 			if c.reason != "" && (strings.Contains(e.Message, c.err.Error()) || !errors.Is(e, c.err)) {
 				t.Errorf("the client is told %q, with the cause %v; want the cause kept from the client", e.Message, e.Cause)
 			}
-			if scope, ok := errors.AsType[*idempotency.ScopeError](e); ok != (c.reason != "") || ok && !errors.Is(scope.Err, c.err) {
+			if scope, ok := errors.AsType[*idempotency.CallbackError](e); ok != (c.reason != "") || ok && !errors.Is(scope.Err, c.err) {
 				t.Errorf("the cause is %v; want what the function returned for the adapter to see, unless it is ours", e.Cause)
 			}
 			if n := len(r.store.asked()); n != 0 {

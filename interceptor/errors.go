@@ -11,8 +11,8 @@ import (
 
 // refusal turns an error of the guard's into connect's.
 func refusal(err error) error {
-	if scope, ok := errors.AsType[*idempotency.ScopeError](err); ok {
-		if own, ok := errors.AsType[*connect.Error](scope.Err); ok {
+	if callback, ok := errors.AsType[*idempotency.CallbackError](err); ok {
+		if own, ok := errors.AsType[*connect.Error](callback.Err); ok {
 			return own
 		}
 	}

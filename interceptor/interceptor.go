@@ -51,6 +51,7 @@ func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 			Keys:          req.Header()[i.header],
 		}
 		c.Method, _ = spec.Schema.(protoreflect.MethodDescriptor)
+		c.Request, _ = req.Any().(proto.Message) // the guard refuses a call that has none
 		if i.guard.PassesBy(c) {
 			return next(ctx, req)
 		}
@@ -70,7 +71,6 @@ func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) co
 
 // guarded runs a call under its key. Where the handler ran, what it returned is handed on untouched.
 func (i *interceptor) guarded(ctx context.Context, c idempotency.Call, req connect.AnyRequest, next connect.UnaryFunc) (connect.AnyResponse, error) {
-	c.Request, _ = req.Any().(proto.Message) // the guard refuses a call that has none
 	var res connect.AnyResponse
 	var resErr error
 	reply, replayed, err := i.guard.Do(ctx, c, func(ctx context.Context) idempotency.Reply {

@@ -31,6 +31,7 @@ type StoredReply struct {
 	//
 	//	*StoredReply_Message
 	//	*StoredReply_Error
+	//	*StoredReply_Sealed
 	Result        isStoredReply_Result `protobuf_oneof:"result"`
 	Header        []*Metadata          `protobuf:"bytes,3,rep,name=header,proto3" json:"header,omitempty"`
 	Trailer       []*Metadata          `protobuf:"bytes,4,rep,name=trailer,proto3" json:"trailer,omitempty"`
@@ -93,6 +94,15 @@ func (x *StoredReply) GetError() *Error {
 	return nil
 }
 
+func (x *StoredReply) GetSealed() *Sealed {
+	if x != nil {
+		if x, ok := x.Result.(*StoredReply_Sealed); ok {
+			return x.Sealed
+		}
+	}
+	return nil
+}
+
 func (x *StoredReply) GetHeader() []*Metadata {
 	if x != nil {
 		return x.Header
@@ -119,9 +129,16 @@ type StoredReply_Error struct {
 	Error *Error `protobuf:"bytes,2,opt,name=error,proto3,oneof"`
 }
 
+type StoredReply_Sealed struct {
+	// A StoredReply, encrypted; then there is no header and no trailer beside it.
+	Sealed *Sealed `protobuf:"bytes,5,opt,name=sealed,proto3,oneof"`
+}
+
 func (*StoredReply_Message) isStoredReply_Result() {}
 
 func (*StoredReply_Error) isStoredReply_Result() {}
+
+func (*StoredReply_Sealed) isStoredReply_Result() {}
 
 // Message is the message of a reply that succeeded.
 type Message struct {
@@ -251,6 +268,62 @@ func (x *Error) GetMetadata() []*Metadata {
 	return nil
 }
 
+// Sealed is a StoredReply that was encrypted before it was stored.
+type Sealed struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which of the server's keys opens it.
+	KeyId string `protobuf:"bytes,1,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
+	// AES-256-GCM: the nonce of 12 bytes, the ciphertext, and the tag of 16 bytes. Its associated data is the row's scope, key,
+	// request hash, state and code.
+	Ciphertext    []byte `protobuf:"bytes,2,opt,name=ciphertext,proto3" json:"ciphertext,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Sealed) Reset() {
+	*x = Sealed{}
+	mi := &file_connectidempotency_v1_reply_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Sealed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Sealed) ProtoMessage() {}
+
+func (x *Sealed) ProtoReflect() protoreflect.Message {
+	mi := &file_connectidempotency_v1_reply_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Sealed.ProtoReflect.Descriptor instead.
+func (*Sealed) Descriptor() ([]byte, []int) {
+	return file_connectidempotency_v1_reply_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Sealed) GetKeyId() string {
+	if x != nil {
+		return x.KeyId
+	}
+	return ""
+}
+
+func (x *Sealed) GetCiphertext() []byte {
+	if x != nil {
+		return x.Ciphertext
+	}
+	return nil
+}
+
 // Metadata is one name with its values, in order.
 type Metadata struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -264,7 +337,7 @@ type Metadata struct {
 
 func (x *Metadata) Reset() {
 	*x = Metadata{}
-	mi := &file_connectidempotency_v1_reply_proto_msgTypes[3]
+	mi := &file_connectidempotency_v1_reply_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -276,7 +349,7 @@ func (x *Metadata) String() string {
 func (*Metadata) ProtoMessage() {}
 
 func (x *Metadata) ProtoReflect() protoreflect.Message {
-	mi := &file_connectidempotency_v1_reply_proto_msgTypes[3]
+	mi := &file_connectidempotency_v1_reply_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -289,7 +362,7 @@ func (x *Metadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metadata.ProtoReflect.Descriptor instead.
 func (*Metadata) Descriptor() ([]byte, []int) {
-	return file_connectidempotency_v1_reply_proto_rawDescGZIP(), []int{3}
+	return file_connectidempotency_v1_reply_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Metadata) GetName() string {
@@ -310,10 +383,11 @@ var File_connectidempotency_v1_reply_proto protoreflect.FileDescriptor
 
 const file_connectidempotency_v1_reply_proto_rawDesc = "" +
 	"\n" +
-	"!connectidempotency/v1/reply.proto\x12\x15connectidempotency.v1\x1a\x19google/protobuf/any.proto\"\xfd\x01\n" +
+	"!connectidempotency/v1/reply.proto\x12\x15connectidempotency.v1\x1a\x19google/protobuf/any.proto\"\xb6\x02\n" +
 	"\vStoredReply\x12:\n" +
 	"\amessage\x18\x01 \x01(\v2\x1e.connectidempotency.v1.MessageH\x00R\amessage\x124\n" +
 	"\x05error\x18\x02 \x01(\v2\x1c.connectidempotency.v1.ErrorH\x00R\x05error\x127\n" +
+	"\x06sealed\x18\x05 \x01(\v2\x1d.connectidempotency.v1.SealedH\x00R\x06sealed\x127\n" +
 	"\x06header\x18\x03 \x03(\v2\x1f.connectidempotency.v1.MetadataR\x06header\x129\n" +
 	"\atrailer\x18\x04 \x03(\v2\x1f.connectidempotency.v1.MetadataR\atrailerB\b\n" +
 	"\x06result\"<\n" +
@@ -324,7 +398,12 @@ const file_connectidempotency_v1_reply_proto_rawDesc = "" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\fR\amessage\x12.\n" +
 	"\adetails\x18\x03 \x03(\v2\x14.google.protobuf.AnyR\adetails\x12;\n" +
-	"\bmetadata\x18\x04 \x03(\v2\x1f.connectidempotency.v1.MetadataR\bmetadata\"6\n" +
+	"\bmetadata\x18\x04 \x03(\v2\x1f.connectidempotency.v1.MetadataR\bmetadata\"?\n" +
+	"\x06Sealed\x12\x15\n" +
+	"\x06key_id\x18\x01 \x01(\tR\x05keyId\x12\x1e\n" +
+	"\n" +
+	"ciphertext\x18\x02 \x01(\fR\n" +
+	"ciphertext\"6\n" +
 	"\bMetadata\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06values\x18\x02 \x03(\fR\x06valuesB\x82\x02\n" +
@@ -343,26 +422,28 @@ func file_connectidempotency_v1_reply_proto_rawDescGZIP() []byte {
 	return file_connectidempotency_v1_reply_proto_rawDescData
 }
 
-var file_connectidempotency_v1_reply_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_connectidempotency_v1_reply_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_connectidempotency_v1_reply_proto_goTypes = []any{
 	(*StoredReply)(nil), // 0: connectidempotency.v1.StoredReply
 	(*Message)(nil),     // 1: connectidempotency.v1.Message
 	(*Error)(nil),       // 2: connectidempotency.v1.Error
-	(*Metadata)(nil),    // 3: connectidempotency.v1.Metadata
-	(*anypb.Any)(nil),   // 4: google.protobuf.Any
+	(*Sealed)(nil),      // 3: connectidempotency.v1.Sealed
+	(*Metadata)(nil),    // 4: connectidempotency.v1.Metadata
+	(*anypb.Any)(nil),   // 5: google.protobuf.Any
 }
 var file_connectidempotency_v1_reply_proto_depIdxs = []int32{
 	1, // 0: connectidempotency.v1.StoredReply.message:type_name -> connectidempotency.v1.Message
 	2, // 1: connectidempotency.v1.StoredReply.error:type_name -> connectidempotency.v1.Error
-	3, // 2: connectidempotency.v1.StoredReply.header:type_name -> connectidempotency.v1.Metadata
-	3, // 3: connectidempotency.v1.StoredReply.trailer:type_name -> connectidempotency.v1.Metadata
-	4, // 4: connectidempotency.v1.Error.details:type_name -> google.protobuf.Any
-	3, // 5: connectidempotency.v1.Error.metadata:type_name -> connectidempotency.v1.Metadata
-	6, // [6:6] is the sub-list for method output_type
-	6, // [6:6] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	3, // 2: connectidempotency.v1.StoredReply.sealed:type_name -> connectidempotency.v1.Sealed
+	4, // 3: connectidempotency.v1.StoredReply.header:type_name -> connectidempotency.v1.Metadata
+	4, // 4: connectidempotency.v1.StoredReply.trailer:type_name -> connectidempotency.v1.Metadata
+	5, // 5: connectidempotency.v1.Error.details:type_name -> google.protobuf.Any
+	4, // 6: connectidempotency.v1.Error.metadata:type_name -> connectidempotency.v1.Metadata
+	7, // [7:7] is the sub-list for method output_type
+	7, // [7:7] is the sub-list for method input_type
+	7, // [7:7] is the sub-list for extension type_name
+	7, // [7:7] is the sub-list for extension extendee
+	0, // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_connectidempotency_v1_reply_proto_init() }
@@ -373,6 +454,7 @@ func file_connectidempotency_v1_reply_proto_init() {
 	file_connectidempotency_v1_reply_proto_msgTypes[0].OneofWrappers = []any{
 		(*StoredReply_Message)(nil),
 		(*StoredReply_Error)(nil),
+		(*StoredReply_Sealed)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -380,7 +462,7 @@ func file_connectidempotency_v1_reply_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_connectidempotency_v1_reply_proto_rawDesc), len(file_connectidempotency_v1_reply_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

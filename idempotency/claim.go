@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/code"
@@ -42,10 +43,10 @@ func (g *Guard) claim(ctx context.Context, k *keyed) (store.Found, store.Attempt
 
 // claim makes the claim that is sent, with a token of its own.
 func (k *keyed) claim() store.Claim {
-	k.leaseEnd = time.Now().Add(k.policy.Lease)
+	k.sent, k.token = time.Now(), store.NewToken()
 	return store.Claim{
 		ID:          k.id,
-		Token:       store.NewToken(),
+		Token:       k.token,
 		RequestHash: k.fingerprint,
 		Procedure:   k.Procedure,
 		TTL:         k.policy.TTL,
@@ -55,13 +56,19 @@ func (k *keyed) claim() store.Claim {
 
 // callError says what the caller is told when the store fails before the run: its own leaving, or the store's.
 func callError(ctx context.Context, err error) error {
-	switch ctx.Err() {
-	case context.Canceled:
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
 		return &Error{Code: code.Code_CANCELLED, Message: "idempotency: the call was cancelled before it ran", Cause: err}
-	case context.DeadlineExceeded:
+	case errors.Is(ctx.Err(), context.DeadlineExceeded), errors.Is(err, context.DeadlineExceeded) && deadlineOver(ctx):
 		return &Error{Code: code.Code_DEADLINE_EXCEEDED, Message: "idempotency: the call's deadline passed before it ran", Cause: err}
 	}
 	return storeUnavailable(err)
+}
+
+// deadlineOver reports whether ctx has next to no time left, even if its timer has not fired.
+func deadlineOver(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && time.Until(deadline) < time.Millisecond
 }
 
 // answer ends a call that did not win its key, by what was found in its place. The order of the rules is the contract:

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -33,9 +34,12 @@ type Guard struct {
 	sealer      *sealer // nil where replies are stored in the clear
 	acceptClear bool    // replies that were stored in the clear are replayed all the same
 	faults      []error // of options, for New
-	observers   []Observer
-	logger      *slog.Logger
-	behind      behind.Group
+
+	mu        sync.Mutex
+	renewers  map[time.Duration]*renewer // by the length of their leases
+	observers []Observer
+	logger    *slog.Logger
+	behind    behind.Group
 }
 
 // New makes a guard over a store. It fails unless the scope is settled, by [WithScope] or [WithSingleScope], and where an
@@ -43,13 +47,17 @@ type Guard struct {
 func New(s store.Store, opts ...Option) (*Guard, error) {
 	g := &Guard{
 		store:       s,
-		policy:      Policy{TTL: DefaultTTL, Lease: DefaultLease},
+		policy:      Policy{TTL: DefaultTTL, Lease: DefaultLease, RunLimit: DefaultRunLimit},
+		renewers:    make(map[time.Duration]*renewer),
 		keep:        Keep,
 		maxReply:    DefaultMaxReplySize,
 		unkept:      neverKept(),
 		ignored:     make(ignoredFields),
 		definitions: []definition{plainV1()},
 		header:      DefaultHeader,
+	}
+	if s != nil {
+		g.policy.Detached = !s.Transactional()
 	}
 	for _, opt := range opts {
 		opt(g)
@@ -88,9 +96,10 @@ func (g *Guard) policyOf(c Call) Policy {
 // that with replayed true. In all other cases the caller gets err, which is always an [*Error] to be sent as it is, and
 // never the reply.
 //
-// The context that run gets holds what [FromContext] reads, and for a transactional store the transaction. On a leased
-// store it does not end when ctx does, so that a client that goes away does not lose the reply; it ends, with the cause
-// [ErrLeaseEnding], shortly before the lease does. A panic in run releases the key and goes on up.
+// The context that run gets holds what [FromContext] reads, and for a transactional store the transaction. It ends, with
+// one of the causes [ErrLeaseEnding], [ErrLeaseLost] and [ErrRunLimit], when the attempt may no longer go on; on a leased
+// store it does not end when ctx does, so that a client that goes away does not lose the reply (see [WithAttached],
+// [WithDetached]). A panic in run releases the key and goes on up.
 func (g *Guard) Do(ctx context.Context, c Call, run func(context.Context) Reply) (r Reply, replayed bool, err error) {
 	if c.NoSideEffects {
 		return run(ctx), false, nil
@@ -112,7 +121,9 @@ func (g *Guard) Do(ctx context.Context, c Call, run func(context.Context) Reply)
 	if attempt == nil {
 		return g.answer(ctx, k, found)
 	}
-	return g.settle(ctx, k, attempt, g.run(ctx, k, attempt, run))
+	runCtx, stop := g.runContext(ctx, k)
+	defer stop()
+	return g.settle(ctx, k, attempt, g.run(ctx, runCtx, k, attempt, run))
 }
 
 // keyed is a call on its way through the flow.
@@ -123,8 +134,10 @@ type keyed struct {
 	scope, key  string
 	id          store.ID
 	fingerprint string
-	attempt     int       // the attempt's number, once the key is won
-	leaseEnd    time.Time // by this process's clock, on the safe side: counted from before the claim was sent
+	attempt     int         // the attempt's number, once the key is won
+	token       store.Token // of the claim that was sent last
+	sent        time.Time   // when it was sent
+	lease       *lease      // once the key is won
 }
 
 // prepare checks the policy, and reads the key, the scope and the fingerprint. Nothing is sent to the store.
@@ -139,6 +152,9 @@ func (g *Guard) prepare(ctx context.Context, k *keyed) (err error) {
 		return err
 	}
 	k.id = store.ID{Scope: storedScope(k.scope), Key: k.key}
+	if err := g.fitDeadline(ctx, &k.policy); err != nil {
+		return err
+	}
 	if k.fingerprint, err = g.fingerprint(k.Call); err != nil {
 		return misconfigured(err, "the request's fingerprint could not be made")
 	}

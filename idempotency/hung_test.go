@@ -13,9 +13,9 @@ const (
 	ttl   = 10 * time.Second
 )
 
-// shortLived are the options of the tests within a bubble, where time passes when all wait for it.
+// shortLived are the options of the tests within a bubble, where time passes when all wait for it: leases that end.
 func shortLived(opts ...idempotency.Option) []idempotency.Option {
-	return append(opts, idempotency.WithLease(lease), idempotency.WithTTL(ttl))
+	return append(opts, idempotency.WithLease(lease), idempotency.WithTTL(ttl), idempotency.WithoutRenewal())
 }
 
 // pass lets the bubble's time go on.

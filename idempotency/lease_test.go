@@ -172,9 +172,9 @@ func TestATransactionalHandlersContextEndsWithItsCallers(t *testing.T) {
 		r := newRig(t, transactional(), shortLived()...)
 		ctx, cancel := context.WithCancel(t.Context())
 		h := r.hang(ctx, t, charge("k", 1))
-		pass(3 * lease) // a claim lasts as long as its transaction
+		pass(lease / 2)
 		if err := h.ctx.Err(); err != nil {
-			t.Errorf("the handler's context ended with the lease: %v", err)
+			t.Errorf("the handler's context ended within the lease: %v", err)
 		}
 		cancel()
 		if err := h.ctx.Err(); !errors.Is(err, context.Canceled) {

@@ -16,6 +16,8 @@ const (
 	DefaultTTL = 24 * time.Hour
 	// DefaultLease is how long a claim is good for.
 	DefaultLease = 30 * time.Second
+	// DefaultRunLimit is how long a handler runs on that does not end with its client.
+	DefaultRunLimit = 5 * time.Minute
 	// DefaultMaxReplySize is the size of the largest reply that is kept, in bytes.
 	DefaultMaxReplySize = 1 << 20
 )
@@ -34,9 +36,24 @@ func WithSingleScope() Option { return WithScope(singleScope) }
 // WithTTL sets how long a key is remembered, counted from its claim. Default [DefaultTTL]. At least two leases.
 func WithTTL(ttl time.Duration) Option { return func(g *Guard) { g.policy.TTL = ttl } }
 
-// WithLease sets how long a claim is good for. Default [DefaultLease]. At least one millisecond. On a leased store the
-// handler's context ends shortly before its lease does; on a transactional one a claim lasts as long as its transaction.
+// WithLease sets how long a claim is good for. Default [DefaultLease]. At least one millisecond. On a leased store it is
+// renewed every third of it while the handler runs; the handler's context ends when a tenth of it is left, which happens
+// only where renewing fails or is off. On a transactional store it is how long a transaction may last.
 func WithLease(lease time.Duration) Option { return func(g *Guard) { g.policy.Lease = lease } }
+
+// WithoutRenewal leaves leases as they are: a leased handler has to end within its own. Where it ends with its call (see
+// [WithAttached]) and the call has a deadline, the lease is no longer than that needs.
+func WithoutRenewal() Option { return func(g *Guard) { g.policy.NoRenewal = true } }
+
+// WithAttached has the handler's context end when the caller's does. That is the default on a transactional store.
+func WithAttached() Option { return func(g *Guard) { g.policy.Detached = false } }
+
+// WithDetached has the handler run on when its caller has gone, for at most limit counted from its start, so that a retry
+// finds its reply. That is the default on a leased store, with [DefaultRunLimit]. Zero is no limit but that of the lease;
+// less than zero is an error of New.
+func WithDetached(limit time.Duration) Option {
+	return func(g *Guard) { g.policy.Detached, g.policy.RunLimit = true, limit }
+}
 
 // WithKeyRequired refuses calls without a key. By default they run unguarded.
 func WithKeyRequired() Option { return func(g *Guard) { g.policy.KeyRequired = true } }
@@ -53,6 +70,11 @@ type Policy struct {
 	KeyRequired bool
 	// NoTakeOver refuses a key whose owner's lease is over.
 	NoTakeOver bool
+	// NoRenewal leaves leases as they are.
+	NoRenewal bool
+	// Detached has a handler run on when its caller has gone, for at most RunLimit; zero is no limit.
+	Detached bool
+	RunLimit time.Duration
 	// TTL is how long a key is remembered: at least two leases.
 	TTL time.Duration
 	// Lease is how long a claim is good for.
@@ -62,6 +84,9 @@ type Policy struct {
 func (p Policy) check() error {
 	if p.Lease < time.Millisecond {
 		return fmt.Errorf("the lease is %v, and must be at least 1ms", p.Lease)
+	}
+	if p.RunLimit < 0 {
+		return fmt.Errorf("the limit of a handler that runs on is %v, and cannot be less than zero", p.RunLimit)
 	}
 	if p.TTL/2 < p.Lease { // the other way round it would overflow
 		return fmt.Errorf("the TTL is %v, and must be at least two leases of %v", p.TTL, p.Lease)

@@ -8,10 +8,6 @@ import (
 	"github.com/connect-idempotency/connect-idempotency-go/store"
 )
 
-// ErrLeaseEnding is the cause with which a leased handler's context ends when its lease is nearly over: another attempt
-// may take the key over from then on.
-var ErrLeaseEnding = errors.New("idempotency: the lease on the key is about to end")
-
 // ran is what came of a run whose handler returned.
 type ran struct {
 	reply      Reply
@@ -23,10 +19,8 @@ type ran struct {
 
 // run calls the handler under its claim, and makes of its reply what is to be stored. Where the handler, or the rule that
 // says what is kept, panics or ends its goroutine, the key is released on the way up: nothing is recovered.
-func (g *Guard) run(ctx context.Context, k *keyed, attempt store.Attempt, run func(context.Context) Reply) (r ran) {
+func (g *Guard) run(ctx, runCtx context.Context, k *keyed, attempt store.Attempt, run func(context.Context) Reply) (r ran) {
 	state := &runState{info: Info{Scope: k.scope, Key: k.key, Attempt: k.attempt}}
-	runCtx, cancel := g.runContext(ctx, k)
-	defer cancel()
 	returned := false
 	defer func() {
 		if !returned {
@@ -42,18 +36,52 @@ func (g *Guard) run(ctx context.Context, k *keyed, attempt store.Attempt, run fu
 	return r
 }
 
-// runContext is what the handler's context descends from. A transaction ends with its call; a leased handler runs on
-// without its client, until its lease is nearly over.
+// runContext is what the handler's context descends from. It ends when the lease is nearly over; whether it ends with the
+// client too, or else with a limit of its own, is the policy's.
 func (g *Guard) runContext(ctx context.Context, k *keyed) (context.Context, context.CancelFunc) {
-	if g.store.Transactional() {
-		return ctx, func() {}
+	stop := func() {}
+	if k.policy.Detached {
+		ctx = context.WithoutCancel(ctx)
+		if k.policy.RunLimit > 0 {
+			ctx, stop = context.WithTimeoutCause(ctx, k.policy.RunLimit, ErrRunLimit)
+		}
 	}
-	nearly := k.leaseEnd.Add(-k.policy.Lease / leaseMargin)
-	return context.WithDeadlineCause(context.WithoutCancel(ctx), nearly, ErrLeaseEnding)
+	ctx, k.lease = startLease(ctx, store.Held{ID: k.id, Token: k.token}, k.sent, k.policy.Lease)
+	r := g.renewerOf(k.policy)
+	if r != nil {
+		r.add(k.lease)
+	}
+	return ctx, func() {
+		if r != nil {
+			r.remove(k.lease)
+		}
+		k.lease.stop()
+		stop()
+	}
 }
 
-// leaseMargin is the part of a lease, one in so many, that is left for settling when the handler's context ends.
-const leaseMargin = 10
+// renews reports whether leases are renewed: a transactional attempt lasts as long as its transaction, and a policy or a
+// store may have no renewal.
+func (g *Guard) renews(p Policy) bool {
+	_, can := g.store.(store.Renewer)
+	return can && !g.store.Transactional() && !p.NoRenewal
+}
+
+// renewerOf returns what renews leases of the policy's length, and nil where they are not renewed.
+func (g *Guard) renewerOf(p Policy) *renewer {
+	s, ok := g.store.(store.Renewer)
+	if !ok || !g.renews(p) {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	r := g.renewers[p.Lease]
+	if r == nil {
+		r = newRenewer(s, p.Lease, g)
+		g.renewers[p.Lease] = r
+	}
+	return r
+}
 
 // abandon releases the key of a handler that did not return.
 func (g *Guard) abandon(ctx context.Context, k *keyed, attempt store.Attempt) {

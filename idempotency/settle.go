@@ -58,7 +58,7 @@ func (g *Guard) release(ctx context.Context, k *keyed, attempt store.Attempt, re
 	case g.store.Transactional() && err != nil:
 		// The transaction's connection is gone, and with it most likely what the handler's error is about.
 		return g.refuse(ctx, k, Failed, undone(err))
-	case !g.store.Transactional() && !time.Now().Before(k.leaseEnd):
+	case !g.store.Transactional() && !time.Now().Before(k.lease.until()):
 		// Another attempt may have taken the key over, which Release does not tell.
 		found, err := g.store.Look(settleCtx, []store.ID{k.id})
 		if err != nil {
@@ -119,7 +119,7 @@ func (g *Guard) tryBehind(ctx context.Context, k *keyed, what string, first erro
 	}
 	log(slog.LevelWarn, what, first)
 	g.behind.Go(func() {
-		ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), k.leaseEnd)
+		ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), k.lease.until())
 		defer cancel()
 		err := first
 		for pause := firstPause; ; pause = min(2*pause, lastPause) {

@@ -36,7 +36,7 @@ func (a *txAttempt) resolve(ctx context.Context, lost error) error {
 // lookLocked reads a key's row once nobody holds its lock, in one flight of its own transaction.
 func (s *Store) lookLocked(ctx context.Context, id store.ID) (found store.Found, err error) {
 	// The server gives up before the flight does, so that the connection stays in order.
-	bound := fmt.Sprintf("%dms", max(1, (s.timeout*9/10).Milliseconds()))
+	bound := milliseconds(s.timeout * 9 / 10)
 	batch := func() *pgx.Batch {
 		b := new(pgx.Batch)
 		b.Queue("begin isolation level read committed")

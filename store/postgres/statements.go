@@ -8,7 +8,7 @@ type statements struct {
 	look, lookMany                string
 	claim, takeOver               string
 	complete, release             string
-	tryLock, waitForLock          string
+	limits, tryLock, waitForLock  string
 	removeStale, insert           string
 	forget, sweep, renew          string
 	savepoint, toSavepoint, leave string
@@ -24,6 +24,7 @@ func newStatements(n names, savepoint string) statements {
 		takeOver:    put(takeOverSQL),
 		complete:    put(completeSQL),
 		release:     put(releaseSQL),
+		limits:      limitsSQL,
 		tryLock:     put(tryLockSQL),
 		waitForLock: put(waitForLockSQL),
 		removeStale: put(removeStaleSQL),
@@ -94,6 +95,18 @@ where k.scope = $1 and k.key = $2 and k.token = $3::uuid`
 const releaseSQL = `
 delete from {table} k
 where k.scope = $1 and k.key = $2 and k.token = $3::uuid and k.state = 'in_progress'`
+
+// Limits for the transaction, so that a server that is paused or gone holds no key past its lease: what a statement waits
+// for a lock, what the transaction idles, and from PostgreSQL 17 on what it lasts, $1 at most; and how often a backend that
+// is busy looks whether its client is still there, $2, which Linux alone can. A limit that is lower already stays. Names
+// that this server does not know are passed over.
+const limitsSQL = `
+select set_config(s.name, s.value, true)
+from (values
+  ('lock_timeout', $1::text), ('idle_in_transaction_session_timeout', $1), ('transaction_timeout', $1),
+  ('client_connection_check_interval', case when version() like '%linux%' then $2::text else '0' end)) as s (name, value)
+where s.value <> '0' and extract(epoch from coalesce(current_setting(s.name, true), '1ms')::interval)
+  not between 0.001 and extract(epoch from s.value::interval)`
 
 // The lock is not tried where a row already says what the call will be told, so that replays do not hold it.
 const tryLockSQL = `

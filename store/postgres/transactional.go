@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -71,6 +72,7 @@ func (a *txAttempt) claimFlight(ctx context.Context, seen *store.Token) (found s
 	lock := a.store.lockID(id)
 	b := new(pgx.Batch)
 	b.BeginTx(pgx.TxOptions{IsoLevel: a.store.isolation})
+	b.Queue(sql.limits, milliseconds(a.claim.Lease), milliseconds(a.claim.Lease/clientChecks))
 	b.Queue(sql.tryLock, id.Scope, id.Key, lock)
 	if seen != nil {
 		b.Queue(sql.removeStale, id.Scope, id.Key, uuid(*seen), lock)
@@ -96,10 +98,18 @@ func (a *txAttempt) claimFlight(ctx context.Context, seen *store.Token) (found s
 	}
 }
 
+// clientChecks is how often within a lease a busy backend looks whether its client is still there.
+const clientChecks = 4
+
+// milliseconds writes a duration as PostgreSQL's settings take it: at least one, since zero would be no limit.
+func milliseconds(d time.Duration) string { return fmt.Sprintf("%dms", max(1, d.Milliseconds())) }
+
 // readClaim reads what the first flight found, and the attempt's number where the key was free or was taken over.
 func (a *txAttempt) readClaim(results pgx.BatchResults, takingOver bool) (found store.Found, err error) {
-	if _, err := results.Exec(); err != nil {
-		return found, err
+	for range 2 { // BEGIN and the limits
+		if _, err := results.Exec(); err != nil {
+			return found, err
+		}
 	}
 	if err := results.QueryRow().Scan(&a.locked); err != nil {
 		return found, err

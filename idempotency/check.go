@@ -25,6 +25,9 @@ func (g *Guard) check() error {
 	if g.maxReply < 0 {
 		errs = append(errs, fmt.Errorf("the largest reply is %d bytes, and cannot be less than 0", g.maxReply))
 	}
+	if g.maxWaiters < 0 {
+		errs = append(errs, fmt.Errorf("the most that may wait is %d, and cannot be less than 0", g.maxWaiters))
+	}
 	if g.header == "" {
 		errs = append(errs, errors.New("the key's header has no name"))
 	}

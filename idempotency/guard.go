@@ -34,6 +34,8 @@ type Guard struct {
 	sealer      *sealer // nil where replies are stored in the clear
 	acceptClear bool    // replies that were stored in the clear are replayed all the same
 	faults      []error // of options, for New
+	maxWaiters  int
+	room        *waitRoom
 
 	mu        sync.Mutex
 	renewers  map[time.Duration]*renewer // by the length of their leases
@@ -68,6 +70,7 @@ func New(s store.Store, opts ...Option) (*Guard, error) {
 	if err := g.check(); err != nil {
 		return nil, err
 	}
+	g.room = newWaitRoom(g, g.maxWaiters)
 	return g, nil
 }
 
@@ -91,7 +94,7 @@ func (g *Guard) policyOf(c Call) Policy {
 	return g.policyFor(c, g.policy)
 }
 
-// Do guards one call. Where the call is the key's to run, it calls run, at most once, and returns run's reply with
+// Do guards one call. Where the call is the key's to run, it calls run, once (see [WithConflictRetries]), and returns run's reply with
 // replayed false; the caller may hand on the handler's own value then. Where an earlier call's reply is kept, it returns
 // that with replayed true. In all other cases the caller gets err, which is always an [*Error] to be sent as it is, and
 // never the reply.
@@ -114,13 +117,27 @@ func (g *Guard) Do(ctx context.Context, c Call, run func(context.Context) Reply)
 	}
 	g.behind.Begin() // a leased call runs on when its client, and with it the server's count of it, is gone
 	defer g.behind.End()
+	for {
+		r, replayed, err = g.once(ctx, k, run)
+		if !errors.Is(err, errRunAgain) {
+			return r, replayed, err
+		}
+	}
+}
+
+// once goes through the flow from the claim on.
+func (g *Guard) once(ctx context.Context, k *keyed, run func(context.Context) Reply) (Reply, bool, error) {
 	found, attempt, err := g.claim(ctx, k)
+	if err == nil && attempt == nil {
+		found, attempt, err = g.wait(ctx, k, found)
+	}
 	if err != nil {
 		return g.refuse(ctx, k, Failed, err)
 	}
 	if attempt == nil {
 		return g.answer(ctx, k, found)
 	}
+	defer g.room.settled(k.id)
 	runCtx, stop := g.runContext(ctx, k)
 	defer stop()
 	return g.settle(ctx, k, attempt, g.run(ctx, runCtx, k, attempt, run))
@@ -138,6 +155,7 @@ type keyed struct {
 	token       store.Token // of the claim that was sent last
 	sent        time.Time   // when it was sent
 	lease       *lease      // once the key is won
+	conflicts   int         // that made the handler run again
 }
 
 // prepare checks the policy, and reads the key, the scope and the fingerprint. Nothing is sent to the store.

@@ -87,3 +87,10 @@ func TestWithKeepReplacesTheRule(t *testing.T) {
 		t.Errorf("asked about %v, want each run's reply", asked)
 	}
 }
+
+func TestAnErrorThatSaysOKIsReplayedAsUnknown(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, leased(), idempotency.WithKeep(func(context.Context, idempotency.Call, idempotency.Reply) bool { return true }))
+	r.mustRun(t, charge("k", 1), failed(code.Code_OK))
+	mustReplayError(t, r, charge("k", 1), failed(code.Code_UNKNOWN).Error)
+}

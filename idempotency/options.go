@@ -18,6 +18,8 @@ const (
 	DefaultLease = 30 * time.Second
 	// DefaultRunLimit is how long a handler runs on that does not end with its client.
 	DefaultRunLimit = 5 * time.Minute
+	// DefaultMaxWaiters is how many calls of a process wait at the most.
+	DefaultMaxWaiters = 1000
 	// DefaultMaxReplySize is the size of the largest reply that is kept, in bytes.
 	DefaultMaxReplySize = 1 << 20
 )
@@ -55,6 +57,22 @@ func WithDetached(limit time.Duration) Option {
 	return func(g *Guard) { g.policy.Detached, g.policy.RunLimit = true, limit }
 }
 
+// WithWaiting has a call that meets its key in progress wait for the first call to end, for at most limit, and then replays
+// its reply; if the first call is released, one of those who wait runs. Past the limit, or past [WithMaxWaiters], the answer
+// is "in progress" as without it. A call that waits holds no connection: one poller per process looks for all of them, in
+// one query, every 20 to 500 milliseconds, and at once where the first call runs in this process. Zero, the default, is not
+// to wait; less than zero is an error of New.
+func WithWaiting(limit time.Duration) Option { return func(g *Guard) { g.policy.Wait = limit } }
+
+// WithMaxWaiters sets how many calls of this process may wait at the same time. Default [DefaultMaxWaiters]. Zero means
+// that none may; less than zero is an error of New.
+func WithMaxWaiters(n int) Option { return func(g *Guard) { g.maxWaiters = n } }
+
+// WithConflictRetries has the guard run a transactional handler again, at most n times a call, when its transaction met a
+// conflict (SQLSTATE 40001 or 40P01): nothing was done then. By default, and where n is zero, the client is told so
+// ([ReasonTxConflict]). Less than zero is an error of New.
+func WithConflictRetries(n int) Option { return func(g *Guard) { g.policy.ConflictRetries = n } }
+
 // WithKeyRequired refuses calls without a key. By default they run unguarded.
 func WithKeyRequired() Option { return func(g *Guard) { g.policy.KeyRequired = true } }
 
@@ -75,6 +93,10 @@ type Policy struct {
 	// Detached has a handler run on when its caller has gone, for at most RunLimit; zero is no limit.
 	Detached bool
 	RunLimit time.Duration
+	// Wait is how long a call waits for the first one with its key to end; zero is not to wait.
+	Wait time.Duration
+	// ConflictRetries is how often a transactional handler runs again after a conflict.
+	ConflictRetries int
 	// TTL is how long a key is remembered: at least two leases.
 	TTL time.Duration
 	// Lease is how long a claim is good for.
@@ -87,6 +109,10 @@ func (p Policy) check() error {
 	}
 	if p.RunLimit < 0 {
 		return fmt.Errorf("the limit of a handler that runs on is %v, and cannot be less than zero", p.RunLimit)
+	}
+	if p.Wait < 0 || p.ConflictRetries < 0 {
+		return fmt.Errorf("the limit of waiting is %v and that of retries after a conflict %d, and neither can be less than zero",
+			p.Wait, p.ConflictRetries)
 	}
 	if p.TTL/2 < p.Lease { // the other way round it would overflow
 		return fmt.Errorf("the TTL is %v, and must be at least two leases of %v", p.TTL, p.Lease)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	chargesv1 "github.com/connect-idempotency/connect-idempotency-go/gen/charges/v1"
@@ -165,9 +166,17 @@ func TestMetadataThatIsNeverKept(t *testing.T) {
 
 func TestEqualRepliesAreStoredAsEqualBytes(t *testing.T) {
 	t.Parallel()
+	fields := make(map[string]any) // a map has no order
+	for i := range 64 {
+		fields[string(rune('0'+i))] = float64(i)
+	}
 	r := newRig(t, leased())
 	for _, key := range []string{"a", "b", "c", "d"} {
-		r.mustRun(t, charge(key, 1), withMetadata(created("ch_1")))
+		m, err := structpb.NewStruct(fields)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.mustRun(t, charge(key, 1), withMetadata(idempotency.Reply{Message: m}))
 	}
 	completed := r.store.completed()
 	for _, c := range completed[1:] {

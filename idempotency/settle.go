@@ -33,7 +33,7 @@ func (g *Guard) settle(ctx context.Context, k *keyed, attempt store.Attempt, r r
 	case errors.Is(err, store.ErrFenced):
 		return g.fenced(settleCtx, k)
 	case g.store.Transactional():
-		return g.refuse(ctx, k, Failed, undone(err))
+		return g.undo(ctx, k, err)
 	default:
 		e.Err = errors.Join(e.Err, err)
 		g.completeBehind(ctx, k, attempt, r.record, err)
@@ -54,10 +54,10 @@ func (g *Guard) release(ctx context.Context, k *keyed, attempt store.Attempt, re
 	case instead != nil:
 		return g.refuse(ctx, k, Failed, instead)
 	case g.store.Transactional() && reply.Error != nil && store.IsConflict(reply.Error.Cause):
-		return g.refuse(ctx, k, Failed, undone(reply.Error.Cause))
+		return g.undo(ctx, k, reply.Error.Cause)
 	case g.store.Transactional() && err != nil:
 		// The transaction's connection is gone, and with it most likely what the handler's error is about.
-		return g.refuse(ctx, k, Failed, undone(err))
+		return g.undo(ctx, k, err)
 	case !g.store.Transactional() && !time.Now().Before(k.lease.until()):
 		// Another attempt may have taken the key over, which Release does not tell.
 		found, err := g.store.Look(settleCtx, []store.ID{k.id})
@@ -70,6 +70,18 @@ func (g *Guard) release(ctx context.Context, k *keyed, attempt store.Attempt, re
 	}
 	g.observe(ctx, k, Event{Outcome: Released, Err: err})
 	return reply, false, nil
+}
+
+// errRunAgain is how an attempt that met a conflict says that its call begins again.
+var errRunAgain = errors.New("idempotency: run again")
+
+// undo ends an attempt whose transaction was not committed. Where it met a conflict, the call may begin again.
+func (g *Guard) undo(ctx context.Context, k *keyed, err error) (Reply, bool, error) {
+	if store.IsConflict(err) && k.conflicts < k.policy.ConflictRetries && ctx.Err() == nil {
+		k.conflicts++
+		return Reply{}, false, errRunAgain
+	}
+	return g.refuse(ctx, k, Failed, undone(err))
 }
 
 // undone says what the caller is told when an attempt's transaction was not committed, or is not known to be: in the

@@ -150,6 +150,22 @@ func TestAStoredReplyThatDoesNotOpenIsRefused(t *testing.T) {
 	}
 }
 
+// A later schema may have fields that are required, which the reply of an earlier one lacks.
+func TestAStoredReplyThatLacksARequiredFieldIsReplayed(t *testing.T) {
+	t.Parallel()
+	want := new(descriptorpb.UninterpretedOption_NamePart)
+	if proto.CheckInitialized(want) == nil {
+		t.Fatal("the message lacks nothing")
+	}
+	stored, err := proto.Marshal(&idempotencyv1.StoredReply{Result: &idempotencyv1.StoredReply_Message{
+		Message: &idempotencyv1.Message{TypeName: string(want.ProtoReflect().Descriptor().FullName())},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	newRig(t, holding(store.Completed, stored)).mustReplay(t, charge("k", 1), want)
+}
+
 // holding is a store in which every key is settled, by the same request.
 func holding(state store.State, reply []byte) *fake {
 	s := leased()

@@ -73,8 +73,9 @@ func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) co
 func (i *interceptor) guarded(ctx context.Context, c idempotency.Call, req connect.AnyRequest, next connect.UnaryFunc) (connect.AnyResponse, error) {
 	var res connect.AnyResponse
 	var resErr error
+	added := startMetadata(ctx)
 	reply, replayed, err := i.guard.Do(ctx, c, func(ctx context.Context) idempotency.Reply {
-		added := startMetadata(ctx)
+		added.restore(ctx) // what an earlier run, that met a conflict, has set
 		res, resErr = next(ctx, req)
 		return added.reply(ctx, res, resErr)
 	})

@@ -2,6 +2,7 @@ package interceptor
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -31,6 +32,21 @@ func startMetadata(ctx context.Context) runMetadata {
 		return runMetadata{}
 	}
 	return runMetadata{header: info.ResponseHeader().Clone(), trailer: info.ResponseTrailer().Clone()}
+}
+
+// restore sets the call's response metadata back to what it was.
+func (m runMetadata) restore(ctx context.Context) {
+	info, ok := connect.CallInfoForHandlerContext(ctx)
+	if !ok {
+		return
+	}
+	setBack(info.ResponseHeader(), m.header)
+	setBack(info.ResponseTrailer(), m.trailer)
+}
+
+func setBack(header, before http.Header) {
+	clear(header)
+	maps.Copy(header, before.Clone())
 }
 
 // added returns what the run put into the call's response metadata.

@@ -32,8 +32,8 @@ type Store interface {
 	TakeOver(ctx context.Context, c Claim, seen Token) (Found, Attempt, error)
 
 	// Look reads rows without claiming, in the order of ids; a key without a row is Absent. A transactional attempt in
-	// flight is out of its sight: it reports the row that was there before, or Absent. A row that has expired is found, with
-	// Expired set, until it is swept. At most [MaxLook] ids.
+	// flight it reports as InProgress, out of sight, where it can tell, else as the row that was there before, or Absent. A
+	// row that has expired is found, with Expired set, until it is swept. At most [MaxLook] ids.
 	Look(ctx context.Context, ids []ID) ([]Found, error)
 
 	// Forget deletes the row, whatever its state, and reports whether there was one. An attempt that holds the key is

@@ -70,47 +70,76 @@ func scanFound(row pgx.Row, id store.ID) (store.Found, error) {
 	return r.found(id)
 }
 
-// Look reads rows without claiming, in one flight.
+// Look reads rows without claiming, in one flight. A transactional attempt in flight is known by its lock.
 func (s *Store) Look(ctx context.Context, ids []store.ID) ([]store.Found, error) {
 	if len(ids) > store.MaxLook {
 		return nil, fmt.Errorf("postgres: look at %d keys: at most %d at once", len(ids), store.MaxLook)
 	}
 	all := make([]store.Found, len(ids))
-	scopes, keys := make([]string, len(ids)), make([]string, len(ids))
-	for i, id := range ids {
-		all[i].ID = id
-		scopes[i], keys[i] = id.Scope, id.Key
-	}
 	if len(ids) == 0 {
 		return all, nil
 	}
+	scopes, keys, locks := make([]string, len(ids)), make([]string, len(ids)), make([]int64, len(ids))
+	for i, id := range ids {
+		scopes[i], keys[i], locks[i] = id.Scope, id.Key, s.lockID(id)
+	}
 	batch := func() *pgx.Batch {
 		b := new(pgx.Batch)
+		b.Queue(s.sql.locked, locks)
 		b.Queue(s.sql.lookMany, scopes, keys)
 		return b
 	}
 	err := s.flight(ctx, batch, func(results pgx.BatchResults) error {
-		rows, err := results.Query()
+		locked, err := readLocked(results)
 		if err != nil {
 			return err
 		}
-		defer rows.Close()
-		for rows.Next() {
-			var n int
-			var r foundRow
-			if err := rows.Scan(append([]any{&n}, r.targets()...)...); err != nil {
-				return err
-			}
-			if all[n-1], err = r.found(ids[n-1]); err != nil {
-				return err
+		for i, id := range ids {
+			all[i] = store.Found{ID: id}
+		}
+		if err := readMany(results, all); err != nil {
+			return err
+		}
+		for _, n := range locked {
+			if f := &all[n-1]; f.State == store.Absent || stale(*f) {
+				*f = outOfSight(f.ID)
 			}
 		}
-		return rows.Err()
+		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("postgres: look: %w", err)
 	}
 	return all, nil
+}
+
+// readLocked reads which keys' locks are held, counted from 1.
+func readLocked(results pgx.BatchResults) ([]int, error) {
+	rows, err := results.Query()
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[int])
+}
+
+// readMany reads the rows that there are into their places, counted from 1.
+func readMany(results pgx.BatchResults, all []store.Found) error {
+	rows, err := results.Query()
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var n int
+		var r foundRow
+		if err := rows.Scan(append([]any{&n}, r.targets()...)...); err != nil {
+			return err
+		}
+		if all[n-1], err = r.found(all[n-1].ID); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
 }
 
 // Forget deletes a key's row, in one flight. A transactional attempt in flight has no row yet, and is out of its reach.

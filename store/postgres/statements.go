@@ -5,7 +5,7 @@ import "strings"
 // statements are the store's SQL. Every column is named, so that one added to the table live breaks no cached plan.
 // Durations are sent in microseconds; times are the server's.
 type statements struct {
-	look, lookMany                string
+	look, lookMany, locked        string
 	claim, takeOver               string
 	complete, release             string
 	limits, tryLock, waitForLock  string
@@ -20,6 +20,7 @@ func newStatements(n names, savepoint string) statements {
 	return statements{
 		look:        put(lookSQL),
 		lookMany:    put(lookManySQL),
+		locked:      lockedSQL,
 		claim:       put(claimSQL),
 		takeOver:    put(takeOverSQL),
 		complete:    put(completeSQL),
@@ -50,6 +51,15 @@ const lookSQL = `
 select {columns}
 from {table} k
 where k.scope = $1 and k.key = $2`
+
+// lockedSQL tells which of the locks are held in this database: a transactional attempt in flight shows itself by nothing
+// else. An advisory lock's number stands in two halves.
+const lockedSQL = `
+select want.n
+from unnest($1::bigint[]) with ordinality as want (lock, n)
+join pg_locks l on (l.classid::bigint << 32) | l.objid::bigint = want.lock
+where l.locktype = 'advisory' and l.objsubid = 1 and l.granted
+  and l.database = (select oid from pg_database where datname = current_database())`
 
 const lookManySQL = `
 select want.n, {columns}

@@ -51,6 +51,7 @@ func New(s store.Store, opts ...Option) (*Guard, error) {
 		store:       s,
 		policy:      Policy{TTL: DefaultTTL, Lease: DefaultLease, RunLimit: DefaultRunLimit},
 		renewers:    make(map[time.Duration]*renewer),
+		maxWaiters:  DefaultMaxWaiters,
 		keep:        Keep,
 		maxReply:    DefaultMaxReplySize,
 		unkept:      neverKept(),

@@ -120,6 +120,9 @@ func (r *waitRoom) remove(id store.ID, from, to int) {
 	} else {
 		delete(r.keys, id)
 	}
+	if r.waiting == 0 {
+		r.hurry() // to its end
+	}
 }
 
 // settled says that an attempt of this process has settled a key: whoever waits for it need not wait for the next look.

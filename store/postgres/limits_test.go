@@ -71,7 +71,7 @@ func TestAPausedTransactionFreesItsKey(t *testing.T) {
 	s, _, watcher := lossy(t, "transactional")
 	other := newStore(t, "transactional", watcher)
 	c := newClaim()
-	c.Lease = 200 * time.Millisecond
+	c.Lease = time.Second
 	a := win(t, s, c)
 	tx, _ := postgres.TxFrom(a.Context(t.Context()))
 	if _, err := tx.Exec(t.Context(), insertEffect); err != nil {

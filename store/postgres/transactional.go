@@ -72,7 +72,8 @@ func (a *txAttempt) claimFlight(ctx context.Context, seen *store.Token) (found s
 	lock := a.store.lockID(id)
 	b := new(pgx.Batch)
 	b.BeginTx(pgx.TxOptions{IsoLevel: a.store.isolation})
-	b.Queue(sql.limits, milliseconds(a.claim.Lease), milliseconds(a.claim.Lease/clientChecks))
+	limit := max(a.claim.Lease, leastLimit)
+	b.Queue(sql.limits, milliseconds(limit), milliseconds(limit/clientChecks))
 	b.Queue(sql.tryLock, id.Scope, id.Key, lock)
 	if seen != nil {
 		b.Queue(sql.removeStale, id.Scope, id.Key, uuid(*seen), lock)
@@ -97,6 +98,10 @@ func (a *txAttempt) claimFlight(ctx context.Context, seen *store.Token) (found s
 		return found, false, nil
 	}
 }
+
+// leastLimit is the least to which a transaction is limited, whatever its lease: below it the limit would meet transactions
+// that only wait for a processor.
+const leastLimit = time.Second
 
 // clientChecks is how often within a lease a busy backend looks whether its client is still there.
 const clientChecks = 4

@@ -11,7 +11,7 @@ func transactionFaults() []fault {
 		brokenDatabase("leased claims know no transactions", faults{leasedIsBlind: true},
 			"Claim/leased claim of a transactional key in progress"),
 		brokenDatabase("Look sees transactions", faults{showsInFlight: true},
-			"Look/transactional attempt in flight is absent"),
+			"Look/transactional attempt in flight is out of sight or absent"),
 		brokenDatabase("transactions are not fenced", faults{unfenced: true},
 			"Late/completes beside a transactional take-over, and one wins"),
 		brokenDatabase("Renew loses claims early", faults{reportsLost: true},

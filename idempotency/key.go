@@ -72,8 +72,8 @@ func invalidKey(why error) *Error {
 // ParseKey returns the key that a metadata value names: 1 to [MaxKeyLength] visible ASCII characters (0x21 to 0x7E),
 // either bare or as a structured-field string (RFC 9651, section 3.3.3), in double quotes with \" and \\ as its only
 // escapes, which is the form of the IETF draft. Both forms of a key are the same key. Blanks around the value do not
-// count, as in HTTP. A value that is twice the same, with a comma between, is what a proxy makes of a key that was sent
-// twice, and is refused.
+// count, as in HTTP. A value that is the same more than once, with commas between, is what a proxy makes of a key that
+// was sent more than once, and is refused.
 //
 // The error says what is wrong with the value, and does not repeat it.
 func ParseKey(value string) (string, error) {
@@ -101,10 +101,18 @@ func ParseKey(value string) (string, error) {
 	return k, nil
 }
 
-// sentTwice recognises the value that a proxy makes of a header that came twice.
+// sentTwice recognises the value that a proxy makes of a header that came twice, or more often.
 func sentTwice(k string) bool {
-	first, second, joined := strings.Cut(k, ",")
-	return joined && first != "" && first == strings.TrimLeft(second, " \t")
+	first, rest, joined := strings.Cut(k, ",")
+	if first == "" || !joined {
+		return false
+	}
+	for part := range strings.SplitSeq(rest, ",") {
+		if strings.TrimLeft(part, " \t") != first {
+			return false
+		}
+	}
+	return true
 }
 
 // unquote reads a structured-field string that spans all of value.

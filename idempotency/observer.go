@@ -46,6 +46,6 @@ type Event struct {
 	Err error
 }
 
-// Observer is told each outcome, in the call's own goroutine before it is answered: it should be quick. It is called
-// concurrently.
+// Observer is told each outcome, in the call's own goroutine before it is answered: it should be quick, and must not panic.
+// It is called concurrently.
 type Observer func(ctx context.Context, e Event)

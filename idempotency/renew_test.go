@@ -258,7 +258,7 @@ func TestACallWhoseTimeIsOverIsRefusedBeforeItsClaim(t *testing.T) {
 				r := newRig(t, leased(), idempotency.WithAttached(), idempotency.WithoutRenewal())
 				ctx, cancel := context.WithTimeout(t.Context(), left)
 				defer cancel()
-				r.do(ctx, charge("k", 1), neverRuns(t)).refusal(t, code.Code_DEADLINE_EXCEEDED, "")
+				r.do(ctx, charge("k", 1), neverRuns(t)).requireRefused(t, code.Code_DEADLINE_EXCEEDED, "")
 				if n := len(r.store.asked()); n != 0 {
 					t.Errorf("the store was asked %d times", n)
 				}

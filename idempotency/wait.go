@@ -69,6 +69,7 @@ type waitRoom struct {
 	waiting int
 	polling bool
 	soon    chan struct{} // asks the poller to look at once
+	fresh   chan struct{} // tells it of a key that it has not looked for
 }
 
 type waiter struct {
@@ -77,7 +78,7 @@ type waiter struct {
 }
 
 func newWaitRoom(g *Guard, limit int) *waitRoom {
-	return &waitRoom{guard: g, limit: limit, keys: make(map[store.ID][]*waiter), soon: make(chan struct{}, 1)}
+	return &waitRoom{guard: g, limit: limit, keys: make(map[store.ID][]*waiter), soon: make(chan struct{}, 1), fresh: make(chan struct{}, 1)}
 }
 
 // enter returns nil where the room is full.
@@ -89,7 +90,7 @@ func (r *waitRoom) enter(id store.ID) *waiter {
 	}
 	w := &waiter{id: id, told: make(chan store.Found, 1)}
 	if len(r.keys[id]) == 0 {
-		r.hurry()
+		signal(r.fresh)
 	}
 	r.keys[id] = append(r.keys[id], w)
 	r.waiting++
@@ -121,7 +122,7 @@ func (r *waitRoom) remove(id store.ID, from, to int) {
 		delete(r.keys, id)
 	}
 	if r.waiting == 0 {
-		r.hurry() // to its end
+		signal(r.soon) // it ends then
 	}
 }
 
@@ -130,14 +131,14 @@ func (r *waitRoom) settled(id store.ID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.keys[id]) > 0 {
-		r.hurry()
+		signal(r.soon)
 	}
 }
 
-func (r *waitRoom) hurry() {
+func signal(c chan<- struct{}) {
 	select {
-	case r.soon <- struct{}{}:
-	default:
+	case c <- struct{}{}:
+	default: // it has been said
 	}
 }
 
@@ -152,14 +153,26 @@ func (r *waitRoom) poll() {
 		for batch := range slices.Chunk(ids, store.MaxLook) {
 			r.look(batch)
 		}
-		timer := time.NewTimer(pace)
+		pace = r.pause(pace)
+	}
+}
+
+// pause waits for the next look, and returns how long to wait for the one after it.
+func (r *waitRoom) pause(pace time.Duration) time.Duration {
+	timer := time.NewTimer(pace)
+	defer timer.Stop()
+	for {
 		select {
 		case <-timer.C:
-			pace = min(pace*3/2, slowestPace)
+			return min(pace*3/2, slowestPace)
 		case <-r.soon:
-			pace = quickestPace
+			return quickestPace
+		case <-r.fresh: // its own claim has just looked; many that come together are looked for together
+			if pace > quickestPace {
+				pace = quickestPace
+				timer.Reset(pace)
+			}
 		}
-		timer.Stop()
 	}
 }
 

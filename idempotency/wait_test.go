@@ -198,7 +198,7 @@ func TestTheLimitOfThoseWhoWait(t *testing.T) {
 		r.mustRefuse(t, charge("k", 1), code.Code_ABORTED, idempotency.ReasonKeyInProgress)
 		leave() // and make room
 		for range 2 {
-			(<-waits).refusal(t, code.Code_CANCELLED, "")
+			(<-waits).requireRefused(t, code.Code_CANCELLED, "")
 		}
 		waits = r.waiting(t.Context(), charge("k", 1), 2, neverRuns(t))
 		h.returns(created("ch_1"))

@@ -29,12 +29,13 @@ import (
 // metadata. A replay carries the header "idempotency-replayed: true", on an error in the error's metadata; in all else it
 // is what the first caller got, whatever protocol and codec either of them used.
 func New(g *idempotency.Guard) connect.Interceptor {
-	return &interceptor{guard: g, header: http.CanonicalHeaderKey(g.Header())}
+	return &interceptor{guard: g, header: http.CanonicalHeaderKey(g.Header()), errors: connect.NewErrorWriter()}
 }
 
 type interceptor struct {
 	guard     *idempotency.Guard
 	header    string // canonical, so that a call without a key costs no allocation
+	errors    *connect.ErrorWriter
 	responses responseTypes
 }
 
@@ -73,11 +74,11 @@ func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) co
 func (i *interceptor) guarded(ctx context.Context, c idempotency.Call, req connect.AnyRequest, next connect.UnaryFunc) (connect.AnyResponse, error) {
 	var res connect.AnyResponse
 	var resErr error
-	added := startMetadata(ctx)
+	before := startMetadata(ctx)
 	reply, replayed, err := i.guard.Do(ctx, c, func(ctx context.Context) idempotency.Reply {
-		added.restore(ctx) // what an earlier run, that met a conflict, has set
+		before.restore(ctx) // what an earlier run, that met a conflict, has set
 		res, resErr = next(ctx, req)
-		return added.reply(ctx, res, resErr)
+		return i.reply(ctx, before, res, resErr)
 	})
 	switch {
 	case err != nil:

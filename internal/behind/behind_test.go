@@ -36,6 +36,12 @@ func TestWaitReturnsAtOnceWhereNothingRuns(t *testing.T) {
 	if err := g.Wait(ctx); err != nil {
 		t.Errorf("Wait = %v, want nil: there is nothing to wait for", err)
 	}
+	done := make(chan struct{})
+	g.Go(func() { close(done) })
+	<-done
+	if err := g.Wait(t.Context()); err != nil {
+		t.Errorf("Wait = %v after work", err)
+	}
 }
 
 func TestWaitWaitsForAllThatRuns(t *testing.T) {

@@ -18,7 +18,7 @@ func (s plain) Look(ctx context.Context, ids []store.ID) ([]store.Found, error) 
 	found, err := s.rows.Look(ctx, ids)
 	for i := range found {
 		if x := s.inFlight[found[i].ID]; x != nil && s.showsInFlight {
-			found[i] = outOfSight(x.claim.ID)
+			found[i] = claimOf(x.claim, 1)
 		}
 	}
 	return found, err

@@ -76,6 +76,7 @@ func refusedKeys() map[string]struct{ value, why string } {
 		"sent twice, joined by ', '":     {s + ", " + s, "twice"},
 		"sent twice, joined by ','":      {s + "," + s, "twice"},
 		"sent twice, joined by a tab":    {s + ",\t" + s, "twice"},
+		"sent three times, joined":       {s + ", " + s + "," + s, "twice"},
 		"quoted, twice the same in one":  {`"` + s + `,` + s + `"`, "twice"},
 		"different keys, joined by ', '": {s + ", other", "0x20"},
 	}

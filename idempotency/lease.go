@@ -32,6 +32,7 @@ type lease struct {
 	held   store.Held
 	length time.Duration
 	cancel context.CancelCauseFunc
+	limit  time.Time   // of a handler that runs on without its client; zero where there is none
 	nearly *time.Timer // ends the handler's context
 
 	mu  sync.Mutex
@@ -57,15 +58,31 @@ func (g *Guard) fitDeadline(ctx context.Context, p *Policy) error {
 	return nil
 }
 
-// startLease counts a lease that was asked for at sent, and returns a context that ends when it is nearly over.
-func startLease(ctx context.Context, held store.Held, sent time.Time, length time.Duration) (context.Context, *lease) {
+// startLease counts a lease that was asked for at sent, and returns a context that ends when it is nearly over, or at the
+// limit, if that is not zero.
+func startLease(ctx context.Context, held store.Held, sent time.Time, length time.Duration, limit time.Time) (context.Context, *lease) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	l := &lease{held: held, length: length, cancel: cancel, end: sent.Add(length)}
-	l.nearly = time.AfterFunc(time.Until(l.nearEnd()), func() { cancel(ErrLeaseEnding) })
+	l := &lease{held: held, length: length, cancel: cancel, limit: limit, end: sent.Add(length)}
+	l.nearly = time.AfterFunc(l.left(), l.expire)
 	return ctx, l
 }
 
-func (l *lease) nearEnd() time.Time { return l.end.Add(-l.length / leaseMargin) }
+// left is how long the handler may still run. The caller has locked l, or has it alone.
+func (l *lease) left() time.Duration {
+	near := l.end.Add(-l.length / leaseMargin)
+	if !l.limit.IsZero() && l.limit.Before(near) {
+		near = l.limit
+	}
+	return time.Until(near)
+}
+
+func (l *lease) expire() {
+	if !l.limit.IsZero() && !time.Now().Before(l.limit) {
+		l.cancel(ErrRunLimit)
+		return
+	}
+	l.cancel(ErrLeaseEnding)
+}
 
 // extend counts the lease from a renewal that was asked for at sent.
 func (l *lease) extend(sent time.Time) {
@@ -73,7 +90,7 @@ func (l *lease) extend(sent time.Time) {
 	defer l.mu.Unlock()
 	l.end = sent.Add(l.length)
 	if l.nearly.Stop() { // else it has ended the context
-		l.nearly.Reset(time.Until(l.nearEnd()))
+		l.nearly.Reset(l.left())
 	}
 }
 

@@ -39,24 +39,22 @@ func (g *Guard) run(ctx, runCtx context.Context, k *keyed, attempt store.Attempt
 // runContext is what the handler's context descends from. It ends when the lease is nearly over; whether it ends with the
 // client too, or else with a limit of its own, is the policy's.
 func (g *Guard) runContext(ctx context.Context, k *keyed) (context.Context, context.CancelFunc) {
-	stop := func() {}
+	var limit time.Time
 	if k.policy.Detached {
 		ctx = context.WithoutCancel(ctx)
 		if k.policy.RunLimit > 0 {
-			ctx, stop = context.WithTimeoutCause(ctx, k.policy.RunLimit, ErrRunLimit)
+			limit = time.Now().Add(k.policy.RunLimit)
 		}
 	}
-	ctx, k.lease = startLease(ctx, store.Held{ID: k.id, Token: k.token}, k.sent, k.policy.Lease)
+	ctx, k.lease = startLease(ctx, store.Held{ID: k.id, Token: k.token}, k.sent, k.policy.Lease, limit)
 	r := g.renewerOf(k.policy)
-	if r != nil {
-		r.add(k.lease)
+	if r == nil {
+		return ctx, k.lease.stop
 	}
+	r.add(k.lease)
 	return ctx, func() {
-		if r != nil {
-			r.remove(k.lease)
-		}
+		r.remove(k.lease)
 		k.lease.stop()
-		stop()
 	}
 }
 

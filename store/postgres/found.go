@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -173,9 +174,9 @@ func parseCode(text string) (code.Code, error) {
 	if n, ok := code.Code_value[text]; ok {
 		return code.Code(n), nil
 	}
-	var n int32
-	if _, err := fmt.Sscanf(text, "%d", &n); err != nil {
-		return 0, fmt.Errorf("postgres: read a key's row: unknown code %q", text)
+	n, err := strconv.ParseInt(text, 10, 32)
+	if c := code.Code(n); err == nil && codeText(c) == text { //nolint:gosec // within 32 bits
+		return c, nil
 	}
-	return code.Code(n), nil
+	return 0, fmt.Errorf("postgres: read a key's row: unknown code %q", text)
 }

@@ -22,6 +22,7 @@ type cut int
 const (
 	whole        cut = iota
 	beforeServer     // it never reaches the server
+	midway           // the server gets half of it
 	beforeAnswer     // the server gets it, and its answer never comes back
 )
 
@@ -76,8 +77,12 @@ func (c *wireConn) Write(b []byte) (int, error) {
 	}
 	c.lost = c.lost || do != whole
 	c.wire.mu.Unlock()
-	if do == beforeServer {
+	switch do {
+	case beforeServer:
 		return 0, errors.Join(errCut, c.Close())
+	case midway:
+		n, err := c.Conn.Write(b[:len(b)/2])
+		return n, errors.Join(errCut, err, c.Close())
 	}
 	return c.Conn.Write(b)
 }

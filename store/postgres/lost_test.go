@@ -42,6 +42,7 @@ func TestCommitWithoutAnswer(t *testing.T) {
 	}{
 		"cut after the server got it":  {cut: beforeAnswer, committed: true},
 		"cut before the server got it": {cut: beforeServer},
+		"cut midway":                   {cut: midway},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, w, watcher := lossy(t, "transactional")
@@ -64,39 +65,6 @@ func TestCommitWithoutAnswer(t *testing.T) {
 			}
 			if got := stateOf(t, s, c.ID).State == store.Completed; got != test.committed {
 				t.Errorf("the reply is there: %v, want %v", got, test.committed)
-			}
-		})
-	}
-}
-
-// A claim whose acknowledgement is lost is sent again, and goes on as the owner of what it finds.
-func TestClaimWithoutAnswer(t *testing.T) {
-	for mode := range modes {
-		for name, c := range map[string]cut{"before the server": beforeServer, "before the answer": beforeAnswer} {
-			t.Run(mode+"/"+name, func(t *testing.T) {
-				s, w, _ := lossy(t, mode)
-				claim := newClaim()
-				w.next(c)
-				complete(t, win(t, s, claim), done("reply"))
-				if found := stateOf(t, s, claim.ID); found.Attempt != 1 || found.State != store.Completed {
-					t.Errorf("found %+v, want attempt 1, completed", found)
-				}
-			})
-		}
-	}
-}
-
-// A leased completion whose acknowledgement is lost is sent again, and is no matter for the fence.
-func TestCompletionWithoutAnswer(t *testing.T) {
-	for name, c := range map[string]cut{"before the server": beforeServer, "before the answer": beforeAnswer} {
-		t.Run(name, func(t *testing.T) {
-			s, w, _ := lossy(t, "leased")
-			claim := newClaim()
-			a := win(t, s, claim)
-			w.next(c)
-			complete(t, a, done("reply"))
-			if found := stateOf(t, s, claim.ID); string(found.Record.Reply) != "reply" {
-				t.Errorf("found %+v, want the reply", found)
 			}
 		})
 	}

@@ -107,11 +107,12 @@ func overdue(t *testing.T, s *postgres.Store, c store.Claim) (found store.Found)
 // Whichever flight is cut, and wherever, it is sent again on another connection, and ends as if it had not been cut. The
 // COMMIT of a transaction has tests of its own.
 func TestEveryFlightSurvivesACut(t *testing.T) {
+	url := newDatabase(t)
 	for name, p := range paths() {
 		for _, mode := range p.modes {
 			for where, c := range map[string]cut{"before the server": beforeServer, "midway": midway, "before the answer": beforeAnswer} {
 				t.Run(name+"/"+mode+"/"+where, func(t *testing.T) {
-					s, w, _ := lossy(t, mode)
+					s, w, _ := lossyOn(t, url, mode)
 					claim := newClaim()
 					run := p.prepare(t, s, claim)
 					drain(t, s) // what follows behind an answer is not to be cut

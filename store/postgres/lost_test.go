@@ -14,12 +14,17 @@ import (
 // lossy is a store on a pool of one connection, whose network a test can cut.
 func lossy(t *testing.T, mode string) (*postgres.Store, *wire, *pgxpool.Pool) {
 	t.Helper()
+	return lossyOn(t, newDatabase(t), mode)
+}
+
+// lossyOn is lossy on a database that others may share.
+func lossyOn(t *testing.T, url, mode string) (*postgres.Store, *wire, *pgxpool.Pool) {
+	t.Helper()
 	w := new(wire)
-	url := newDatabase(t)
 	pool := poolOn(t, url, w.on, maxConns(1))
 	s := newStore(t, mode, pool)
 	watcher := poolOn(t, url)
-	exec(t, watcher, "create table effects (n integer)")
+	exec(t, watcher, "create table if not exists effects (n integer)")
 	// Warm, so that what is cut is the flight and not the preparation of its statements.
 	complete(t, win(t, s, newClaim()), done("warm"))
 	return s, w, watcher

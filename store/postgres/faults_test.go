@@ -83,8 +83,9 @@ func (c *wireConn) Write(b []byte) (int, error) {
 	case midway:
 		n, err := c.Conn.Write(b[:len(b)/2])
 		return n, errors.Join(errCut, err, c.Close())
+	default:
+		return c.Conn.Write(b)
 	}
-	return c.Conn.Write(b)
 }
 
 func (c *wireConn) Read(b []byte) (int, error) {

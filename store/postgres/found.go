@@ -175,7 +175,7 @@ func parseCode(text string) (code.Code, error) {
 		return code.Code(n), nil
 	}
 	n, err := strconv.ParseInt(text, 10, 32)
-	if c := code.Code(n); err == nil && codeText(c) == text { //nolint:gosec // within 32 bits
+	if c := code.Code(n); err == nil && codeText(c) == text {
 		return c, nil
 	}
 	return 0, fmt.Errorf("postgres: read a key's row: unknown code %q", text)

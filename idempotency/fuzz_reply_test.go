@@ -25,8 +25,9 @@ func FuzzReply(f *testing.F) {
 			return // no name of a header
 		}
 		message := &chargesv1.CreateChargeResponse{Charge: &chargesv1.Charge{Id: id, Amount: amount}}
-		if proto.Unmarshal(unknown, new(chargesv1.ListChargesRequest)) == nil { // it has no fields: all are unknown
-			message.ProtoReflect().SetUnknown(unknown)
+		received := new(chargesv1.ListChargesRequest) // it has no fields: all are unknown
+		if proto.Unmarshal(unknown, received) == nil {
+			message.ProtoReflect().SetUnknown(received.ProtoReflect().GetUnknown())
 		}
 		first := idempotency.Reply{Message: message, Header: idempotency.Metadata{name: {value, value}}}
 		if c != 0 {

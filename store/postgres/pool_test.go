@@ -32,8 +32,11 @@ func TestAcquireIsBounded(t *testing.T) {
 	for mode := range modes {
 		t.Run(mode, func(t *testing.T) {
 			pool := newPool(t, maxConns(1))
-			newStore(t, mode, pool)
-			s := newStore(t, mode, pool, postgres.WithTimeout(50*time.Millisecond))
+			patient := newStore(t, mode, pool)
+			s, err := modes[mode](pool, postgres.WithTimeout(50*time.Millisecond))
+			if err != nil {
+				t.Fatal(err)
+			}
 			held, err := pool.Acquire(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -42,7 +45,7 @@ func TestAcquireIsBounded(t *testing.T) {
 				t.Error("a claim won without a connection")
 			}
 			held.Release()
-			complete(t, win(t, s, newClaim()), done("reply"))
+			complete(t, win(t, patient, newClaim()), done("reply"))
 		})
 	}
 }

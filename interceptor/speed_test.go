@@ -24,7 +24,7 @@ import (
 
 const (
 	callers       = 8
-	callsPerRound = 250 // of each caller
+	callsPerRound = 60 // of each caller
 )
 
 // BenchmarkAgainstByHand compares guarded calls with the same work done by hand, over HTTP, on one database as configured

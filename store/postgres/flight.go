@@ -34,17 +34,17 @@ func (s *Store) flightContext(ctx context.Context) (context.Context, context.Can
 	return context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 }
 
-// flight sends batch on a connection of its own and has read take its results, once more on another connection where the
-// first try failed by what may pass: the connection, or a serialization failure.
-func (s *Store) flight(ctx context.Context, batch func() *pgx.Batch, read func(pgx.BatchResults) error) error {
-	err := s.flightOnce(ctx, batch(), read)
+// flight has send make one round trip on a connection of its own, once more on another connection where the first try
+// failed by what may pass: the connection, or a serialization failure.
+func (s *Store) flight(ctx context.Context, send func(context.Context, *pgxpool.Conn) error) error {
+	err := s.flightOnce(ctx, send)
 	if err == nil || !mayPass(err) || ctx.Err() != nil {
 		return err
 	}
-	return s.flightOnce(ctx, batch(), read)
+	return s.flightOnce(ctx, send)
 }
 
-func (s *Store) flightOnce(ctx context.Context, batch *pgx.Batch, read func(pgx.BatchResults) error) error {
+func (s *Store) flightOnce(ctx context.Context, send func(context.Context, *pgxpool.Conn) error) error {
 	conn, err := s.acquire(ctx)
 	if err != nil {
 		return err
@@ -52,7 +52,26 @@ func (s *Store) flightOnce(ctx context.Context, batch *pgx.Batch, read func(pgx.
 	defer conn.Release()
 	ctx, cancel := s.flightContext(ctx)
 	defer cancel()
-	return readBatch(conn.SendBatch(ctx, batch), read)
+	return send(ctx, conn)
+}
+
+// query sends the statements that queue puts into a batch, in one flight, and has read take their results.
+func (s *Store) query(ctx context.Context, queue func(*pgx.Batch), read func(pgx.BatchResults) error) error {
+	return s.flight(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		b := new(pgx.Batch)
+		queue(b)
+		return readBatch(conn.SendBatch(ctx, b), read)
+	})
+}
+
+// exec sends one statement, in one flight, and returns how many rows it changed.
+func (s *Store) exec(ctx context.Context, sql string, args ...any) (n int64, err error) {
+	err = s.flight(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		tag, err := conn.Exec(ctx, sql, args...)
+		n = tag.RowsAffected()
+		return explain(err)
+	})
+	return n, err
 }
 
 // readBatch reads results to their end.

@@ -84,13 +84,11 @@ func (s *Store) Look(ctx context.Context, ids []store.ID) ([]store.Found, error)
 	for i, id := range ids {
 		scopes[i], keys[i], locks[i] = id.Scope, id.Key, s.lockID(id)
 	}
-	batch := func() *pgx.Batch {
-		b := new(pgx.Batch)
+	queue := func(b *pgx.Batch) {
 		b.Queue(s.sql.locked, locks)
 		b.Queue(s.sql.lookMany, scopes, keys)
-		return b
 	}
-	err := s.flight(ctx, batch, func(results pgx.BatchResults) error {
+	err := s.query(ctx, queue, func(results pgx.BatchResults) error {
 		locked, err := readLocked(results)
 		if err != nil {
 			return err
@@ -150,21 +148,6 @@ func (s *Store) Forget(ctx context.Context, id store.ID) (bool, error) {
 		return false, fmt.Errorf("postgres: forget: %w", err)
 	}
 	return n > 0, nil
-}
-
-// exec sends one statement, in one flight, and returns how many rows it changed.
-func (s *Store) exec(ctx context.Context, sql string, args ...any) (n int64, err error) {
-	batch := func() *pgx.Batch {
-		b := new(pgx.Batch)
-		b.Queue(sql, args...)
-		return b
-	}
-	err = s.flight(ctx, batch, func(results pgx.BatchResults) error {
-		tag, err := results.Exec()
-		n = tag.RowsAffected()
-		return err
-	})
-	return n, err
 }
 
 // A code stands in the table as google.rpc.Code's name, or as its number where it has none.

@@ -51,13 +51,11 @@ func (s *Store) claimArgs(c store.Claim) []any {
 // win sends a claim and a look. The claim has won where its own token stands in the row then, whether the first sending or
 // a second one, after an acknowledgement that was lost, put it there.
 func (s *Store) win(ctx context.Context, c store.Claim, sql string, args ...any) (found store.Found, _ store.Attempt, err error) {
-	batch := func() *pgx.Batch {
-		b := new(pgx.Batch)
+	queue := func(b *pgx.Batch) {
 		b.Queue(sql, args...)
 		b.Queue(s.sql.look, c.ID.Scope, c.ID.Key)
-		return b
 	}
-	err = s.flight(ctx, batch, func(results pgx.BatchResults) error {
+	err = s.query(ctx, queue, func(results pgx.BatchResults) error {
 		if _, err := results.Exec(); err != nil {
 			return err
 		}
@@ -113,12 +111,10 @@ func (s *Store) Renew(ctx context.Context, held []store.Held, lease time.Duratio
 	for i, h := range held {
 		scopes[i], keys[i], tokens[i] = h.ID.Scope, h.ID.Key, uuid(h.Token)
 	}
-	batch := func() *pgx.Batch {
-		b := new(pgx.Batch)
+	queue := func(b *pgx.Batch) {
 		b.Queue(s.sql.renew, scopes, keys, tokens, lease.Microseconds())
-		return b
 	}
-	err = s.flight(ctx, batch, func(results pgx.BatchResults) error {
+	err = s.query(ctx, queue, func(results pgx.BatchResults) error {
 		rows, err := results.Query()
 		if err != nil {
 			return err

@@ -37,15 +37,13 @@ func (a *txAttempt) resolve(ctx context.Context, lost error) error {
 func (s *Store) lookLocked(ctx context.Context, id store.ID) (found store.Found, err error) {
 	// The server gives up before the flight does, so that the connection stays in order.
 	bound := milliseconds(s.timeout * 9 / 10)
-	batch := func() *pgx.Batch {
-		b := new(pgx.Batch)
+	queue := func(b *pgx.Batch) {
 		b.Queue("begin isolation level read committed")
 		b.Queue(s.sql.waitForLock, s.lockID(id), bound)
 		b.Queue(s.sql.look, id.Scope, id.Key)
 		b.Queue("rollback")
-		return b
 	}
-	err = s.flight(ctx, batch, func(results pgx.BatchResults) error {
+	err = s.query(ctx, queue, func(results pgx.BatchResults) error {
 		for range 2 {
 			if _, err := results.Exec(); err != nil {
 				return err

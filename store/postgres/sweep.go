@@ -15,13 +15,11 @@ func (s *Store) Sweep(ctx context.Context, from store.Cursor, limit int) (next s
 	if limit < 1 || limit > store.MaxSweep {
 		return from, 0, fmt.Errorf("postgres: sweep %d rows: 1 to %d at once", limit, store.MaxSweep)
 	}
-	batch := func() *pgx.Batch {
-		b := new(pgx.Batch)
+	queue := func(b *pgx.Batch) {
 		b.Queue(s.sql.sweep, from.ExpiresAt, limit)
-		return b
 	}
 	next = from
-	err = s.flight(ctx, batch, func(results pgx.BatchResults) error {
+	err = s.query(ctx, queue, func(results pgx.BatchResults) error {
 		return results.QueryRow().Scan(&deleted, &next.ExpiresAt)
 	})
 	if err != nil {

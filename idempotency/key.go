@@ -89,7 +89,7 @@ func ParseKey(value string) (string, error) {
 	case k == "":
 		return "", errors.New("it is empty")
 	case len(k) > MaxKeyLength:
-		return "", fmt.Errorf("it has %d characters; at most %d are allowed", len(k), MaxKeyLength)
+		return "", errTooLong()
 	case sentTwice(k):
 		return "", errors.New("it was sent twice and joined with a comma; send it once")
 	}
@@ -115,10 +115,17 @@ func sentTwice(k string) bool {
 	return true
 }
 
-// unquote reads a structured-field string that spans all of value.
+func errTooLong() error {
+	return fmt.Errorf("it has more than %d characters, which is the most that is allowed", MaxKeyLength)
+}
+
+// unquote reads a structured-field string that spans all of value, no further than the key may be long.
 func unquote(value string) (string, error) {
 	var k strings.Builder
 	for i := 1; i < len(value); i++ {
+		if k.Len() > MaxKeyLength {
+			return "", errTooLong()
+		}
 		switch c := value[i]; {
 		case c == '"' && i == len(value)-1:
 			return k.String(), nil

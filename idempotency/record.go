@@ -24,7 +24,7 @@ func (g *Guard) record(k *keyed, r Reply) (store.Record, error) {
 	if size := replySize(r); size > g.maxReply {
 		return notKept, fmt.Errorf("%w: %d bytes, and at most %d are", errTooLarge, size, g.maxReply)
 	}
-	encoded, err := g.encode(r)
+	encoded, err := g.encode(k, r)
 	if err != nil {
 		return notKept, err
 	}
@@ -43,7 +43,7 @@ func replySize(r Reply) int {
 }
 
 // encode writes a reply's exact form.
-func (g *Guard) encode(r Reply) ([]byte, error) {
+func (g *Guard) encode(k *keyed, r Reply) ([]byte, error) {
 	stored := &idempotencyv1.StoredReply{Header: g.storedMetadata(r.Header), Trailer: g.storedMetadata(r.Trailer)}
 	switch {
 	case r.Unencodable != nil:
@@ -54,12 +54,16 @@ func (g *Guard) encode(r Reply) ([]byte, error) {
 		e.Metadata = g.storedMetadata(r.Error.Metadata)
 		stored.Result = &idempotencyv1.StoredReply_Error{Error: e}
 	case r.Message != nil:
+		name := r.Message.ProtoReflect().Descriptor().FullName()
+		if _, err := messageType(name, k.Method); err != nil { // or no retry could read it
+			return nil, fmt.Errorf("idempotency: %w", err)
+		}
 		value, err := proto.MarshalOptions{Deterministic: true}.Marshal(r.Message)
 		if err != nil {
 			return nil, fmt.Errorf("idempotency: marshal the reply: %w", err)
 		}
 		stored.Result = &idempotencyv1.StoredReply_Message{Message: &idempotencyv1.Message{
-			TypeName: string(r.Message.ProtoReflect().Descriptor().FullName()),
+			TypeName: string(name),
 			Value:    value,
 		}}
 	default:
@@ -82,10 +86,11 @@ func (g *Guard) storedMetadata(m Metadata) []*idempotencyv1.Metadata {
 	if len(m) == 0 {
 		return nil
 	}
+	hop := hopByHop(m)
 	kept := make([]*idempotencyv1.Metadata, 0, len(m))
 	for _, given := range slices.Sorted(maps.Keys(m)) {
 		name := strings.ToLower(given)
-		if g.unkept[name] || strings.HasPrefix(name, "grpc-") || strings.HasPrefix(name, "connect-") {
+		if g.unkept[name] || slices.Contains(hop, name) || strings.HasPrefix(name, "grpc-") || strings.HasPrefix(name, "connect-") {
 			continue
 		}
 		values := make([][]byte, len(m[given]))
@@ -95,6 +100,19 @@ func (g *Guard) storedMetadata(m Metadata) []*idempotencyv1.Metadata {
 		kept = append(kept, &idempotencyv1.Metadata{Name: name, Values: values})
 	}
 	return kept
+}
+
+// hopByHop returns the names that m's "connection" says are for the next hop alone: RFC 9110, section 7.6.1.
+func hopByHop(m Metadata) (names []string) {
+	for given, values := range m {
+		if !strings.EqualFold(given, "connection") {
+			continue
+		}
+		for name := range strings.SplitSeq(strings.ToLower(strings.Join(values, ",")), ",") {
+			names = append(names, strings.TrimSpace(name))
+		}
+	}
+	return names
 }
 
 // neverKept names the metadata that belongs to one answer on one connection, or to one client's session.

@@ -54,7 +54,11 @@ func (g *Guard) open(found store.Found, method protoreflect.MethodDescriptor) (R
 	case g.sealer != nil && !g.acceptClear:
 		return Reply{}, errors.New("the stored reply is not encrypted, and this server accepts none that is not")
 	}
-	return decode(stored, method)
+	r, err := decode(stored, method)
+	if err == nil && r.Code() != found.Record.Code {
+		err = fmt.Errorf("the row says %v, and the stored reply %v", found.Record.Code, r.Code())
+	}
+	return r, err
 }
 
 func unmarshalReply(encoded []byte) (*idempotencyv1.StoredReply, error) {
@@ -83,10 +87,11 @@ func decode(stored *idempotencyv1.StoredReply, method protoreflect.MethodDescrip
 		if result.Message.GetTypeName() == "" && len(result.Message.GetValue()) == 0 {
 			break
 		}
-		m, err := newMessage(protoreflect.FullName(result.Message.GetTypeName()), method)
+		messageType, err := messageType(protoreflect.FullName(result.Message.GetTypeName()), method)
 		if err != nil {
 			return Reply{}, err
 		}
+		m := messageType.New().Interface()
 		if err := (proto.UnmarshalOptions{AllowPartial: true}).Unmarshal(result.Message.Value, m); err != nil {
 			return Reply{}, fmt.Errorf("unmarshal the stored %s: %w", result.Message.TypeName, err)
 		}
@@ -97,17 +102,19 @@ func decode(stored *idempotencyv1.StoredReply, method protoreflect.MethodDescrip
 	return r, nil
 }
 
-// newMessage makes an empty message of a type by its name: the Go type where it is linked in, else one by the method's
-// schema.
-func newMessage(name protoreflect.FullName, method protoreflect.MethodDescriptor) (proto.Message, error) {
+// messageType finds the type to make a stored message with: the method's schema, where that is known and has it, else the
+// Go type that is linked in. Both may be there and differ: a handler without generated code may have a newer schema than
+// the one that was generated.
+func messageType(name protoreflect.FullName, method protoreflect.MethodDescriptor) (protoreflect.MessageType, error) {
 	linked, err := protoregistry.GlobalTypes.FindMessageByName(name)
-	if err == nil {
-		return linked.New().Interface(), nil
+	switch byMethod := method != nil && method.Output().FullName() == name; {
+	case byMethod && (err != nil || linked.Descriptor() != method.Output()):
+		return dynamicpb.NewMessageType(method.Output()), nil
+	case err != nil:
+		return nil, fmt.Errorf("the reply's type %q is not known to this server, neither linked in nor the method's: %w", name, err)
+	default:
+		return linked, nil
 	}
-	if method != nil && method.Output().FullName() == name {
-		return dynamicpb.NewMessage(method.Output()), nil
-	}
-	return nil, fmt.Errorf("the type %q of the stored reply is not known to this server: %w", name, err)
 }
 
 func metadata(stored []*idempotencyv1.Metadata) Metadata {

@@ -134,9 +134,10 @@ func TestMetadataThatIsNeverKept(t *testing.T) {
 		idempotency.HeaderReplayed,
 	}
 	given := idempotency.Metadata{"x-kept": {"yes"}, "X-Mixed": {"yes"}, "grpcurl": {"yes"}, "x-cookie": {"yes"}}
-	for _, name := range append(never, "Set-Cookie", "GRPC-Status", "X-Private", "x-other") {
+	for _, name := range append(never, "Set-Cookie", "GRPC-Status", "X-Private", "x-other", "X-Hop", "x-next-hop") {
 		given[name] = []string{"no"}
 	}
+	given["connection"] = []string{"close, x-hop", "X-Next-Hop"}
 	want := idempotency.Metadata{"x-kept": {"yes"}, "x-mixed": {"yes"}, "grpcurl": {"yes"}, "x-cookie": {"yes"}}
 
 	for name, reply := range map[string]idempotency.Reply{

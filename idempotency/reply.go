@@ -36,7 +36,7 @@ func (r Reply) Code() code.Code {
 //
 // Never kept, and so never replayed, whatever the handler set: credentials (set-cookie, set-cookie2, authorization,
 // authentication-info, www-authenticate, proxy-authenticate, proxy-authorization, proxy-authentication-info), hop-by-hop
-// headers (RFC 9110, section 7.6.1), and the protocols' own (accept-encoding, accept-post, content-encoding,
-// content-length, content-type, date, host, user-agent, and all that begin with "grpc-" or "connect-"), and
-// [HeaderReplayed].
+// headers, those that "connection" names among them (RFC 9110, section 7.6.1), the protocols' own (accept-encoding,
+// accept-post, content-encoding, content-length, content-type, date, host, user-agent, and all that begin with "grpc-" or
+// "connect-"), and [HeaderReplayed].
 type Metadata map[string][]string

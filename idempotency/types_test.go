@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
 
@@ -71,6 +72,50 @@ func TestAReplyWhoseTypeIsNotLinkedInIsReplayedByTheMethodsSchema(t *testing.T) 
 	r.mustRefuse(t, c, code.Code_INTERNAL, idempotency.ReasonReplyUnreadable)
 	c.Method = chargesv1.File_charges_v1_charges_proto.Services().Get(0).Methods().Get(0)
 	r.mustRefuse(t, c, code.Code_INTERNAL, idempotency.ReasonReplyUnreadable)
+}
+
+func TestAReplyWhoseTypeNobodyKnowsIsNotKept(t *testing.T) {
+	t.Parallel()
+	method := unlinked(t)
+	c := idempotency.Call{Procedure: "/payouts.v1.PayoutService/Pay", Keys: []string{"k"}, Request: dynamicpb.NewMessage(method.Input())}
+	paid := idempotency.Reply{Message: dynamicpb.NewMessage(method.Output())}
+
+	r := newRig(t, leased())
+	r.mustRun(t, c, paid)
+	r.mustRefuse(t, c, code.Code_FAILED_PRECONDITION, idempotency.ReasonReplyNotKept)
+
+	r = newRig(t, transactional())
+	r.do(t.Context(), c, func(context.Context) idempotency.Reply { return paid }).
+		requireRefused(t, code.Code_INTERNAL, idempotency.ReasonReplyUnencodable)
+}
+
+// A handler without generated code may have a newer schema than the generated code that is linked in for something else.
+func TestAReplyIsReplayedInTheMethodsSchemaBeforeTheTypeThatIsLinkedIn(t *testing.T) {
+	t.Parallel()
+	file := protodesc.ToFileDescriptorProto(chargesv1.File_charges_v1_charges_proto)
+	for _, m := range file.MessageType {
+		if m.GetName() == "CreateChargeResponse" {
+			m.Field = append(m.Field, &descriptorpb.FieldDescriptorProto{
+				Name: new("added"), JsonName: new("added"), Number: new(int32(500)),
+				Type: descriptorpb.FieldDescriptorProto_TYPE_STRING.Enum(), Label: descriptorpb.FieldDescriptorProto_LABEL_OPTIONAL.Enum(),
+			})
+		}
+	}
+	newer, err := protodesc.NewFile(file, protoregistry.GlobalFiles)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := charge("k", 1)
+	c.Method = newer.Services().ByName("ChargeService").Methods().ByName("CreateCharge")
+	message := dynamicpb.NewMessage(c.Method.Output())
+	message.Set(c.Method.Output().Fields().ByName("added"), protoreflect.ValueOfString("in the newer schema alone"))
+
+	r := newRig(t, leased())
+	r.mustRun(t, c, idempotency.Reply{Message: message})
+	got := r.mustReplay(t, c, message).Message
+	if got.ProtoReflect().Descriptor() != c.Method.Output() {
+		t.Errorf("replayed a %T, which lacks the new field", got)
+	}
 }
 
 func TestADynamicReplyIsReplayedInTheTypeThatIsLinkedIn(t *testing.T) {
@@ -166,16 +211,36 @@ func TestAStoredReplyThatLacksARequiredFieldIsReplayed(t *testing.T) {
 	newRig(t, holding(store.Completed, stored)).mustReplay(t, charge("k", 1), want)
 }
 
-// holding is a store in which every key is settled, by the same request.
+// holding is a store in which every key is settled, by the same request, with the code of the reply.
 func holding(state store.State, reply []byte) *fake {
 	s := leased()
+	stored := new(idempotencyv1.StoredReply)
+	_ = proto.Unmarshal(reply, stored) // what does not parse has no code
 	s.finds = func(c store.Claim) store.Found {
 		return store.Found{
 			ID: c.ID, State: state, Token: store.NewToken(), Attempt: 1, RequestHash: c.RequestHash,
-			Record: store.Record{State: state, Reply: reply},
+			Record: store.Record{State: state, Code: code.Code(stored.GetError().GetCode()), Reply: reply},
 		}
 	}
 	return s
+}
+
+func TestAStoredReplyThatIsNotWhatItsRowSaysIsRefused(t *testing.T) {
+	t.Parallel()
+	stored, err := proto.Marshal(&idempotencyv1.StoredReply{Result: &idempotencyv1.StoredReply_Error{
+		Error: &idempotencyv1.Error{Code: int32(code.Code_NOT_FOUND)},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := holding(store.Completed, stored)
+	finds := s.finds
+	s.finds = func(c store.Claim) store.Found {
+		f := finds(c)
+		f.Record.Code = code.Code_OK
+		return f
+	}
+	newRig(t, s).mustRefuse(t, charge("k", 1), code.Code_INTERNAL, idempotency.ReasonReplyUnreadable)
 }
 
 func TestAnUnreadableReplyOfAnotherRequestIsRefusedAsReused(t *testing.T) {

@@ -40,7 +40,7 @@ type Store interface {
 	// fenced from then on, but for a transactional one in flight, whose row is not there yet. It is for operators.
 	Forget(ctx context.Context, id ID) (bool, error)
 
-	// Sweep deletes at most limit expired rows, beginning behind from, and returns where the next call goes on and how
+	// Sweep deletes at most limit expired rows, beginning at from, and returns where the next call goes on and how
 	// many it deleted. The zero Cursor is the beginning. Fewer than limit say that there are no more for now. Rows that
 	// another Sweep is deleting are passed over. Limit is 1 to [MaxSweep].
 	Sweep(ctx context.Context, from Cursor, limit int) (Cursor, int, error)
@@ -87,8 +87,8 @@ type Drainer interface {
 	Drain(ctx context.Context) error
 }
 
-// Cursor is where a sweep goes on: the time up to which, and within it the row up to which, rows were swept. Only the
-// store that made it can read it.
+// Cursor is where a sweep goes on, by a time of expiry and, within it, a row: nothing before it is left to be swept. Only
+// the store that made it can read it.
 type Cursor struct {
 	ExpiresAt time.Time
 	ID        ID

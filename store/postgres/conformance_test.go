@@ -19,18 +19,23 @@ func TestConformance(t *testing.T) {
 	for execName, execMode := range execModes {
 		for mode := range modes {
 			t.Run(execName+"/"+mode, func(t *testing.T) {
-				pool := newPool(t, inExecMode(execMode), maxConns(12))
-				exec(t, pool, "create table effects (key_table text not null, name text not null)")
-				tables := &tables{pool: pool, mode: mode, of: make(map[store.Store]string)}
-				storetest.Run(t, storetest.Config{
-					New:     func(t *testing.T) store.Store { return tables.store(t, mode, tables.next()) },
-					Pair:    tables.pair,
-					Leased:  func(t *testing.T, s store.Store) store.Store { return tables.store(t, "leased", tables.name(s)) },
-					Effects: tables.effects,
-				})
+				conform(t, newPool(t, inExecMode(execMode), maxConns(12)), mode)
 			})
 		}
 	}
+}
+
+// conform runs the suite for one mode, on pool.
+func conform(t *testing.T, pool *pgxpool.Pool, mode string) {
+	t.Helper()
+	exec(t, pool, "create table effects (key_table text not null, name text not null)")
+	tables := &tables{pool: pool, mode: mode, of: make(map[store.Store]string)}
+	storetest.Run(t, storetest.Config{
+		New:     func(t *testing.T) store.Store { return tables.store(t, mode, tables.next()) },
+		Pair:    tables.pair,
+		Leased:  func(t *testing.T, s store.Store) store.Store { return tables.store(t, "leased", tables.name(s)) },
+		Effects: tables.effects,
+	})
 }
 
 // tables gives each store a table of its own, all in one database.

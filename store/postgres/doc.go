@@ -15,8 +15,10 @@
 //
 // # What it needs
 //
-// PostgreSQL 13 or newer, with a database in UTF-8. Every pgx exec mode works, and so does a transaction-pooling proxy,
-// with an exec mode that the proxy allows: no session state, LISTEN or session-level lock is used.
+// PostgreSQL 13 or newer, with a database in UTF-8; from 17 on a transactional attempt is limited by transaction_timeout as
+// well. Every pgx exec mode works, and so does a transaction-pooling proxy, with an exec mode that the proxy allows: no
+// session state, LISTEN or session-level lock is used. PgBouncer before 1.21 allows cache_describe, exec and
+// simple_protocol, not pgx's default, cache_statement.
 //
 // The table is made by [Store.Migrate], or by a migration tool of your own from [Migrations].
 //
@@ -25,4 +27,7 @@
 // Flights to the database, warm: leased, one to claim and one to complete; transactional, one to claim (it begins the
 // transaction too) and one to complete (it commits too). A replay or a refusal takes one. A take-over takes one more. Exec
 // mode describe_exec adds one to each.
+//
+// The table's storage parameters, which a migration of your own should keep, have autovacuum come once a twentieth of
+// the rows are dead, and leave room on each page for a completion.
 package postgres

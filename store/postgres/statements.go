@@ -152,7 +152,9 @@ delete from {table} k
 where k.scope = $1 and k.key = $2`
 
 // The rows' places are collected first, so that the delete goes to them and nowhere else. A row that another sweep holds
-// is passed over.
+// is passed over. What comes back is where this batch began: the next one reads its dead entries once more, while their
+// pages are in memory, and so has the index mark them as dead. Whoever starts from the beginning then passes over them
+// without a visit to the table.
 const sweepSQL = `
 with swept as (
   delete from {table} k
@@ -165,7 +167,7 @@ with swept as (
     for update skip locked))
   returning k.expires_at
 )
-select count(*), coalesce(max(expires_at), $1::timestamptz) from swept`
+select count(*), coalesce(min(expires_at), $1::timestamptz) from swept`
 
 // A row that is locked keeps its lease. Its time is pushed out with the lease, so that a live claim never stands behind a
 // sweep's cursor.

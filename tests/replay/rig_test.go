@@ -104,7 +104,7 @@ type rig struct {
 	table
 	url     string
 	mux     *http.ServeMux
-	option  connect.HandlerOption // the guard's interceptor
+	option  connect.HandlerOption // the guard's interceptor, and one outside it
 	clients map[bool]*http.Client // by whether they speak HTTP/1.1
 	log     *safeBuffer
 
@@ -135,7 +135,7 @@ func newRig(t *testing.T, on table, mode string, opts ...idempotency.Option) *ri
 			t.Errorf("close the guard: %v", err)
 		}
 	})
-	r.option = connect.WithInterceptors(interceptor.New(g))
+	r.option = connect.WithInterceptors(connect.UnaryInterceptorFunc(outer), interceptor.New(g))
 	handleAll(r)
 
 	server := httptest.NewUnstartedServer(r.mux)
@@ -146,6 +146,18 @@ func newRig(t *testing.T, on table, mode string, opts ...idempotency.Option) *ri
 	r.url = server.URL
 	r.clients = map[bool]*http.Client{true: newClient(t, httpProtocols(true, false)), false: newClient(t, httpProtocols(false, true))}
 	return r
+}
+
+// outer adds to every answer, and so to replays and refusals too, some of it under names that handlers use as well.
+func outer(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		info, _ := connect.CallInfoForHandlerContext(ctx)
+		for _, into := range []http.Header{info.ResponseHeader(), info.ResponseTrailer()} {
+			into.Add("X-Several", "by an outer interceptor")
+			into.Add("X-Outer", "once")
+		}
+		return next(ctx, req)
+	}
 }
 
 func httpProtocols(http1, http2 bool) *http.Protocols {

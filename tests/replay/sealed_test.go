@@ -159,6 +159,7 @@ func TestAlteredRowDoesNotOpen(t *testing.T) {
 				"(select state, code, request_hash, token, response_body, response_bytes from idempotency_keys where key = $2)"},
 			"a reply that is not encrypted": {sql: "response_bytes = $3", args: []any{forged}},
 			"one behind the encrypted one":  {sql: "response_bytes = response_bytes || $3", args: []any{forged}},
+			"a code that is none":           {sql: "code = 'BOGUS'"},
 			"another code":                  {sql: "code = 'NOT_FOUND'"},
 			"another key's name":            {sql: `response_bytes = overlay(response_bytes placing '2025' from position('2026'::bytea in response_bytes))`},
 			"another request's hash":        {sql: "request_hash = (select request_hash from idempotency_keys where key = $2)", asOf: other},

@@ -129,6 +129,7 @@ func TestShapes(t *testing.T) {
 	}
 	all := map[string]proto.Message{
 		"empty":                new(testv1.Proto3Message),
+		"nil":                  (*testv1.Proto3Message)(nil),
 		"bytes of every value": &testv1.Proto3Message{BytesValue: every, SeveralBytes: [][]byte{every, nil, {0}}},
 		"zero with presence":   zero,
 		"unknown enum numbers": &testv1.Proto3Message{

@@ -18,6 +18,12 @@ create table if not exists {table} (
   check (state in ('in_progress', 'completed', 'not_kept')),
   check ((state = 'in_progress') = (lease_until is not null)),
   check ((state = 'in_progress') = (code is null))
+) with (
+  -- Every row dies once, when it is swept: autovacuum comes for its room once a twentieth of the table is dead. The
+  -- default, a fifth, would let table and indexes grow by as much.
+  autovacuum_vacuum_scale_factor = 0.05,
+  -- Room for a completion on its claim's page, so that it is a HOT update also where rows fill places that were swept.
+  fillfactor = 85
 );
 
 -- For the sweep.

@@ -45,8 +45,16 @@ var backends = map[string]func(*testing.T) backend{
 // onPostgres makes a store, its table and a table of effects, on a pool of so many connections.
 func onPostgres(t testing.TB, makeStore func(*pgxpool.Pool, ...postgres.Option) (*postgres.Store, error), conns int32) backend {
 	t.Helper()
-	pool := pgtest.Pool(t, pgtest.Database(t), func(c *pgxpool.Config) { c.MaxConns = conns })
-	s, err := makeStore(pool)
+	return onDatabase(t, pgtest.Database(t), makeStore, conns)
+}
+
+// onDatabase is onPostgres in a database that is there.
+func onDatabase(t testing.TB, url string, makeStore func(*pgxpool.Pool, ...postgres.Option) (*postgres.Store, error), conns int32,
+	opts ...postgres.Option,
+) backend {
+	t.Helper()
+	pool := pgtest.Pool(t, url, func(c *pgxpool.Config) { c.MaxConns = conns })
+	s, err := makeStore(pool, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,9 +46,14 @@ func TestManyWaitForAnotherProcess(t *testing.T) {
 	for mode, makeStore := range map[string]func(*pgxpool.Pool, ...postgres.Option) (*postgres.Store, error){
 		"leased": postgres.New, "transactional": postgres.NewTransactional,
 	} {
-		for _, keys := range []int{1, 10} {
+		for _, keys := range []int{1, waiters} {
 			t.Run(fmt.Sprintf("%s/%d keys", mode, keys), func(t *testing.T) {
-				elsewhere := onPostgres(t, makeStore, int32(keys)+1)
+				conns := int32(4)
+				if mode == "transactional" {
+					conns = int32(keys) + 1 // each first call holds one
+				}
+				server := pgtest.Server(t, map[string]string{"max_connections": "600"})
+				elsewhere := onDatabase(t, server.URL("postgres"), makeStore, conns, postgres.WithTimeout(time.Minute)) // connecting takes its time
 				var sent flights
 				pool := pgtest.Pool(t, elsewhere.pool.Config().ConnString(), sent.on, func(c *pgxpool.Config) { c.MaxConns = 4 })
 				s, err := makeStore(pool)
@@ -71,8 +76,12 @@ func TestManyWaitForAnotherProcess(t *testing.T) {
 				for sent.n.Load() < waiters { // each has claimed
 					mustDo(t, guard, fmt.Sprint("other-", sent.n.Load()))
 				}
+				waited := pool.Stat().EmptyAcquireCount()
 				for i := range 50 {
-					mustDo(t, guard, fmt.Sprint("more-", i)) // goes through
+					mustDo(t, guard, fmt.Sprint("more-", i))
+				}
+				if n := pool.Stat().EmptyAcquireCount() - waited; n > 0 {
+					t.Errorf("%d times another call had to wait for a connection", n)
 				}
 				first.release()
 				calls.Wait()

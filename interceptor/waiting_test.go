@@ -62,12 +62,12 @@ func TestManyWaitForAnotherProcess(t *testing.T) {
 				}
 				here := backend{store: s, pool: pool}
 				first := holdAll(t, elsewhere.guard(t), keys)
-				guard := here.guard(t, idempotency.WithWaiting(time.Minute))
+				guard := here.guard(t, idempotency.WithWaiting(5*time.Minute))
 
 				var calls sync.WaitGroup
 				for i := range waiters {
 					calls.Go(func() {
-						r, replayed, err := guard.Do(within(t), keyed(fmt.Sprint("k", i%keys)), mustNotRun(t))
+						r, replayed, err := guard.Do(patiently(t), keyed(fmt.Sprint("k", i%keys)), mustNotRun(t))
 						if err != nil || !replayed || r.Message == nil {
 							t.Errorf("one who waited got %v, replayed = %v, %v", r, replayed, err)
 						}
@@ -93,6 +93,14 @@ func TestManyWaitForAnotherProcess(t *testing.T) {
 	}
 }
 
+// patiently leaves time for 500 connections to be made.
+func patiently(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 func keyed(key string) idempotency.Call {
 	return idempotency.Call{Procedure: "/p", Keys: []string{key}, Request: new(chargesv1.CreateChargeRequest)}
 }
@@ -107,7 +115,7 @@ func mustNotRun(t *testing.T) func(context.Context) idempotency.Reply {
 
 func mustDo(t *testing.T, g *idempotency.Guard, key string) {
 	t.Helper()
-	_, _, err := g.Do(within(t), keyed(key), func(context.Context) idempotency.Reply {
+	_, _, err := g.Do(patiently(t), keyed(key), func(context.Context) idempotency.Reply {
 		return idempotency.Reply{Message: new(chargesv1.CreateChargeResponse)}
 	})
 	if err != nil {
@@ -128,7 +136,7 @@ func holdAll(t *testing.T, g *idempotency.Guard, keys int) *held {
 	running.Add(keys)
 	for i := range keys {
 		h.calls.Go(func() {
-			_, _, err := g.Do(within(t), keyed(fmt.Sprint("k", i)), func(context.Context) idempotency.Reply {
+			_, _, err := g.Do(patiently(t), keyed(fmt.Sprint("k", i)), func(context.Context) idempotency.Reply {
 				running.Done()
 				<-h.goOn
 				return idempotency.Reply{Message: new(chargesv1.CreateChargeResponse)}

@@ -107,14 +107,13 @@ func decode(stored *idempotencyv1.StoredReply, method protoreflect.MethodDescrip
 // the one that was generated.
 func messageType(name protoreflect.FullName, method protoreflect.MethodDescriptor) (protoreflect.MessageType, error) {
 	linked, err := protoregistry.GlobalTypes.FindMessageByName(name)
-	switch byMethod := method != nil && method.Output().FullName() == name; {
-	case byMethod && (err != nil || linked.Descriptor() != method.Output()):
+	if method != nil && method.Output().FullName() == name && (linked == nil || linked.Descriptor() != method.Output()) {
 		return dynamicpb.NewMessageType(method.Output()), nil
-	case err != nil:
-		return nil, fmt.Errorf("the reply's type %q is not known to this server, neither linked in nor the method's: %w", name, err)
-	default:
-		return linked, nil
 	}
+	if err != nil {
+		return nil, fmt.Errorf("the reply's type %q is not known to this server, neither linked in nor the method's: %w", name, err)
+	}
+	return linked, nil
 }
 
 func metadata(stored []*idempotencyv1.Metadata) Metadata {

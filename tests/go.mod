@@ -5,12 +5,16 @@ go 1.26.0
 require (
 	buf.build/go/protovalidate v1.4.0
 	connectrpc.com/connect v1.21.1
+	connectrpc.com/connect/v2 v2.0.2
 	connectrpc.com/otelconnect v0.9.0
 	connectrpc.com/validate v0.6.0
 	github.com/connect-idempotency/connect-idempotency-go v0.0.0
+	github.com/connect-idempotency/connect-idempotency-go/interceptor/connectv2 v0.0.0-00010101000000-000000000000
+	github.com/connect-idempotency/connect-idempotency-go/interceptor/grpcgo v0.0.0-00010101000000-000000000000
 	github.com/jackc/pgx/v5 v5.13.0
 	go.opentelemetry.io/otel/sdk v1.47.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261110000943-09e21b237f2c
+	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
 	pgregory.net/rapid v1.3.0
 )
@@ -35,10 +39,15 @@ require (
 	go.opentelemetry.io/otel/trace v1.47.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/exp v0.0.0-20260820142414-ca536658362e // indirect
+	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/sync v0.25.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
-	golang.org/x/text v0.41.0 // indirect
+	golang.org/x/text v0.42.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260819154853-08b0e4226688 // indirect
 )
 
 replace github.com/connect-idempotency/connect-idempotency-go => ../
+
+replace github.com/connect-idempotency/connect-idempotency-go/interceptor/connectv2 => ../interceptor/connectv2
+
+replace github.com/connect-idempotency/connect-idempotency-go/interceptor/grpcgo => ../interceptor/grpcgo

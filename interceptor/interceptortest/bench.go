@@ -27,12 +27,13 @@ const patience = time.Minute
 
 // bench is where a scenario runs.
 type bench struct {
-	t      *testing.T
-	ctx    context.Context
-	guard  *idempotency.Guard
-	client Client
-	runs   atomic.Int32
-	scoped chan struct{} // has one for each call that was to be guarded
+	t         *testing.T
+	ctx       context.Context
+	guard     *idempotency.Guard
+	client    Client
+	inProcess bool
+	runs      atomic.Int32
+	scoped    chan struct{} // has one for each call that was to be guarded
 
 	mu      sync.Mutex
 	handler Handler

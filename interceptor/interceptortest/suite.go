@@ -51,6 +51,8 @@ type Config struct {
 	Serve Serve
 	// Store makes an empty store, which ends with t.
 	Store func(t *testing.T) store.Store
+	// InProcess says that a client that leaves gets its answer only once the handler has ended.
+	InProcess bool
 }
 
 // Scenario is one behaviour.
@@ -93,7 +95,7 @@ func Run(t *testing.T, c Config) {
 func (s Scenario) Run(t *testing.T, c Config) {
 	t.Helper()
 	b := newBench(t, c.Store(t), s.opts...)
-	b.client = c.Serve(t, b.guard, b.create)
+	b.client, b.inProcess = c.Serve(t, b.guard, b.create), c.InProcess
 	s.run(b)
 }
 

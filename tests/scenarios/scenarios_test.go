@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"connectrpc.com/connect"
+	"connectrpc.com/connect/v2/connecthttp"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/connect-idempotency/connect-idempotency-go/interceptor/interceptortest"
@@ -26,12 +27,20 @@ type adapter struct {
 	serve          interceptortest.Serve
 }
 
+const withinProcess = "in process"
+
 func adapters() []adapter {
 	return []adapter{
 		{"interceptor", "Connect, proto", overConnect()},
 		{"interceptor", "Connect, JSON", overConnect(connect.WithProtoJSON())},
 		{"interceptor", "gRPC", overConnect(connect.WithGRPC())},
 		{"interceptor", "gRPC-Web", overConnect(connect.WithGRPCWeb())},
+		{"connectv2", "Connect, proto", overConnectV2()},
+		{"connectv2", "Connect, JSON", overConnectV2(connecthttp.WithProtoJSON())},
+		{"connectv2", "gRPC", overConnectV2(connecthttp.WithGRPC())},
+		{"connectv2", "gRPC-Web", overConnectV2(connecthttp.WithGRPCWeb())},
+		{"connectv2", withinProcess, inProcess},
+		{"grpcgo", "gRPC", overGRPC},
 	}
 }
 
@@ -72,7 +81,7 @@ func TestScenarios(t *testing.T) {
 	for _, a := range adapters() {
 		for _, kind := range stores() {
 			t.Run(a.name+"/"+a.protocol+"/"+kind, func(t *testing.T) {
-				c := interceptortest.Config{Serve: a.serve, Store: emptyStores(t, kind)}
+				c := interceptortest.Config{Serve: a.serve, Store: emptyStores(t, kind), InProcess: a.protocol == withinProcess}
 				for _, s := range interceptortest.Scenarios() {
 					ran.add(a, s.Name, t.Run(s.Name, func(t *testing.T) { s.Run(t, c) }))
 				}

@@ -74,20 +74,27 @@ func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) co
 func (i *interceptor) guarded(ctx context.Context, c idempotency.Call, req connect.AnyRequest, next connect.UnaryFunc) (connect.AnyResponse, error) {
 	var res connect.AnyResponse
 	var resErr error
-	before := startMetadata(ctx)
+	before, ran := startMetadata(ctx), false
 	reply, replayed, err := i.guard.Do(ctx, c, func(ctx context.Context) idempotency.Reply {
-		before.restore(ctx) // what an earlier run, that met a conflict, has set
+		if ran {
+			before.restore(ctx) // what an earlier run, that met a conflict, has set
+		}
+		ran = true
 		res, resErr = next(ctx, req)
 		return i.reply(ctx, before, res, resErr)
 	})
-	switch {
-	case err != nil:
-		return nil, refusal(err)
-	case !replayed:
+	if err == nil && !replayed {
 		if resErr == nil {
 			i.responses.learn(c.Procedure, res)
 		}
 		return res, resErr
+	}
+	if ran {
+		before.restore(ctx) // nothing goes out of an attempt that is not the answer
+	}
+	switch {
+	case err != nil:
+		return nil, refusal(err)
 	case reply.Error != nil:
 		return nil, replayError(ctx, reply)
 	default:

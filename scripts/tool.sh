@@ -10,8 +10,13 @@ case ${1-} in
 buf | benchstat) module=tools ;;
 golangci-lint) module=tools/lint ;;
 protoc-gen-go | protoc-gen-connect-go) module=tools/plugins ;;
+protoc-gen-connect-go-v2) # in the version that the adapter is compiled with
+	shift
+	cd "$root/interceptor/connectv2"
+	GOWORK=off exec go run connectrpc.com/connect/v2/cmd/protoc-gen-connect-go "$@"
+	;;
 *)
-	echo "usage: $0 buf|benchstat|golangci-lint|protoc-gen-go|protoc-gen-connect-go [argument ...]" >&2
+	echo "usage: $0 buf|benchstat|golangci-lint|protoc-gen-go|protoc-gen-connect-go|protoc-gen-connect-go-v2 [argument ...]" >&2
 	exit 2
 	;;
 esac

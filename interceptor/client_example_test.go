@@ -46,6 +46,16 @@ func newLossyServer() (*httptest.Server, error) {
 	})), nil
 }
 
+func newChargesClient(server *httptest.Server) (chargesv1connect.ChargeServiceClient, error) {
+	retrier, err := client.New()
+	if err != nil {
+		return nil, err
+	}
+	charges := chargesv1connect.NewChargeServiceClient(http.DefaultClient, server.URL,
+		connect.WithInterceptors(interceptor.NewClient(retrier)))
+	return charges, nil
+}
+
 // A client that sends a call again when its answer is lost, and is charged once.
 func ExampleNewClient() {
 	server, err := newLossyServer()
@@ -55,13 +65,11 @@ func ExampleNewClient() {
 	}
 	defer server.Close()
 
-	retrier, err := client.New()
+	charges, err := newChargesClient(server)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	charges := chargesv1connect.NewChargeServiceClient(http.DefaultClient, server.URL,
-		connect.WithInterceptors(interceptor.NewClient(retrier)))
 
 	req := connect.NewRequest(&chargesv1.CreateChargeRequest{Amount: 1299, Currency: "EUR"})
 	res, err := charges.CreateCharge(context.Background(), req)

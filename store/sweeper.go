@@ -13,7 +13,9 @@ type Sweeper struct {
 	Store Store
 	// Every is the time between two passes. Default 1 minute.
 	Every time.Duration
-	// Batch is how many rows one statement deletes at most. Default 1,000; more than [MaxSweep] means MaxSweep.
+	// Batch is how many rows one statement deletes at most. Default 1,000; more than [MaxSweep] means MaxSweep. Batches that
+	// take more than 50 milliseconds are made smaller, down to 10 rows, and larger again once they are quick: a statement
+	// that reads many pages from a slow disk holds its rows for as long.
 	Batch int
 	// Pause is the time between two batches of a pass, for other work to go through. Default 10 milliseconds.
 	Pause time.Duration
@@ -31,17 +33,40 @@ func (s Sweeper) Run(ctx context.Context) {
 	s = s.withDefaults()
 	ticker := time.NewTicker(s.Every)
 	defer ticker.Stop()
-	var cursor Cursor
+	at := sweep{batch: s.Batch}
 	for pass := 0; ; pass++ {
 		if pass%restartAfter == 0 {
-			cursor = Cursor{}
+			at.cursor = Cursor{}
 		}
-		cursor = s.pass(ctx, cursor)
+		s.pass(ctx, &at)
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
+	}
+}
+
+// sweep is how far a sweeper has come, and how many rows it asks for at once.
+type sweep struct {
+	cursor Cursor
+	batch  int
+}
+
+const (
+	// longBatch is what a batch may take before the next one is made smaller; one that takes a quarter of it makes the next
+	// one larger.
+	longBatch  = 50 * time.Millisecond
+	leastBatch = 10
+)
+
+// fit sets the next batch's size by what the last one took.
+func (w *sweep) fit(took time.Duration, most int) {
+	switch {
+	case took > longBatch:
+		w.batch = max(w.batch/2, min(leastBatch, most))
+	case took < longBatch/4:
+		w.batch = min(w.batch*2, most)
 	}
 }
 
@@ -55,24 +80,26 @@ func (s Sweeper) withDefaults() Sweeper {
 	return s
 }
 
-// pass sweeps batches until one is not full, and returns where the next pass goes on.
-func (s Sweeper) pass(ctx context.Context, cursor Cursor) Cursor {
+// pass sweeps batches until one is not full. Where one fails, the next pass goes on from there.
+func (s Sweeper) pass(ctx context.Context, at *sweep) {
 	for {
-		next, deleted, err := s.Store.Sweep(ctx, cursor, s.Batch)
+		asked, start := at.batch, time.Now()
+		next, deleted, err := s.Store.Sweep(ctx, at.cursor, asked)
 		if ctx.Err() != nil {
-			return cursor
+			return
 		}
 		s.Swept(deleted, err)
 		if err != nil {
-			return cursor
+			return
 		}
-		cursor = next
-		if deleted < s.Batch {
-			return cursor
+		at.cursor = next
+		at.fit(time.Since(start), s.Batch)
+		if deleted < asked {
+			return
 		}
 		select {
 		case <-ctx.Done():
-			return cursor
+			return
 		case <-time.After(s.Pause):
 		}
 	}

@@ -50,6 +50,67 @@ func TestSweeper(t *testing.T) {
 	})
 }
 
+// Batches that take long are made smaller until they do not, and larger again once they are quick.
+func TestSweeperFitsItsBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slow{Store: memory.New(), perRow: time.Millisecond}
+		ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+		defer stop()
+		store.Sweeper{Store: s, Batch: 400}.Run(ctx)
+		if got := fmt.Sprint(s.asked[:6]); got != "[400 200 100 50 50 50]" {
+			t.Errorf("the first batches are %s, of which the fourth takes no more than it may", got)
+		}
+
+		s = &slow{Store: memory.New(), perRow: time.Second}
+		ctx, stop = context.WithTimeout(t.Context(), time.Hour)
+		defer stop()
+		store.Sweeper{Store: s, Batch: 400}.Run(ctx)
+		if least := s.asked[len(s.asked)-1]; least != 10 {
+			t.Errorf("the smallest batch is of %d rows, want 10", least)
+		}
+		s.perRow, s.asked = time.Microsecond, nil
+		ctx, stop = context.WithTimeout(t.Context(), 10*time.Second)
+		defer stop()
+		store.Sweeper{Store: s, Batch: 5}.Run(ctx)
+		if s.asked[len(s.asked)-1] != 5 {
+			t.Errorf("the batches are %v, and never of more than 5", s.asked)
+		}
+	})
+}
+
+// A sweeper whose batches were made small comes back to its full size.
+func TestSweeperGrowsItsBatchesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slow{Store: memory.New(), perRow: time.Millisecond, quickAfter: 5}
+		ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+		defer stop()
+		store.Sweeper{Store: s, Batch: 400}.Run(ctx)
+		if got := fmt.Sprint(s.asked[:10]); got != "[400 200 100 50 50 50 100 200 400 400]" {
+			t.Errorf("the first batches are %s", got)
+		}
+	})
+}
+
+// slow is a store that has always something to sweep, and takes its time for each row.
+type slow struct {
+	store.Store
+	perRow     time.Duration
+	quickAfter int // batches, if not zero
+	asked      []int
+}
+
+func (s *slow) Sweep(ctx context.Context, from store.Cursor, limit int) (store.Cursor, int, error) {
+	s.asked = append(s.asked, limit)
+	if s.quickAfter > 0 && len(s.asked) > s.quickAfter {
+		return from, limit, nil
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Duration(limit) * s.perRow):
+	}
+	return from, limit, nil
+}
+
 // A pass that fails is tried again by the next one, from where it was.
 func TestSweeperGoesOnAfterAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -25,6 +25,7 @@ type config struct {
 	kinds   []fault.Kind
 	breaks  target.Break
 	bouncer string // PgBouncer's program; "" has none
+	without error  // why there is none
 	keep    bool
 }
 
@@ -123,13 +124,15 @@ func (c *config) setModes(text string) error {
 	return nil
 }
 
-func (c *config) findBouncer(when string) (err error) {
+func (c *config) findBouncer(when string) error {
 	switch when {
 	case "off":
+		c.without = errors.New("-pgbouncer is off")
 		return nil
 	case "on", "auto":
-		if c.bouncer, err = rig.FindBouncer(); err != nil && when == "on" {
-			return fmt.Errorf("-pgbouncer: %w", err)
+		c.bouncer, c.without = rig.FindBouncer()
+		if c.without != nil && when == "on" {
+			return fmt.Errorf("-pgbouncer: %w", c.without)
 		}
 		return nil
 	default:

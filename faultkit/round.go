@@ -41,8 +41,9 @@ type round struct {
 
 // result is what came of a round.
 type result struct {
-	report check.Report
-	faults map[fault.Kind]int
+	report  check.Report
+	faults  map[fault.Kind]int
+	settled time.Duration // from the end of the faults to the last answer
 }
 
 func (r result) violated() bool { return len(r.report.Violations) > 0 }
@@ -50,7 +51,7 @@ func (r result) violated() bool { return len(r.report.Violations) > 0 }
 func (r *round) run(ctx context.Context) (found result, err error) {
 	world, err := rig.Start(ctx, rig.Config{
 		Dir: r.dir, Program: r.program, Transactional: r.mode == transactional, Servers: r.servers,
-		Bouncer: r.bouncer, Lease: r.lease, Break: r.breaks,
+		Bouncer: r.bouncer, Lease: r.lease, Seed: r.seed, Break: r.breaks,
 	})
 	if err != nil {
 		return found, err
@@ -61,7 +62,7 @@ func (r *round) run(ctx context.Context) (found result, err error) {
 	}
 	clients, injector := load.New(fmt.Sprintf("%s-%d", r.mode, r.seed), r.lease, addrs(world)), fault.NewInjector(world)
 	begin := time.Now()
-	if err := r.harm(ctx, clients, injector); err != nil {
+	if found.settled, err = r.harm(ctx, clients, injector); err != nil {
 		return found, err
 	}
 	in, err := r.settle(ctx, world, clients)
@@ -83,8 +84,9 @@ func addrs(world *rig.Rig) []func() string {
 	return all
 }
 
-// harm lets clients work, and does harm as long as the round lasts; it returns once every client has ended.
-func (r *round) harm(ctx context.Context, clients *load.Load, injector *fault.Injector) error {
+// harm lets clients work, and does harm as long as the round lasts; it returns once every client has ended, and how long
+// they took for it.
+func (r *round) harm(ctx context.Context, clients *load.Load, injector *fault.Injector) (settled time.Duration, err error) {
 	harming, end := context.WithTimeout(ctx, r.length)
 	defer end()
 	calling, giveUp := context.WithCancel(ctx)
@@ -92,12 +94,13 @@ func (r *round) harm(ctx context.Context, clients *load.Load, injector *fault.In
 	clients.Start(harming, calling, r.clients)
 	stopProgress := r.progress(clients, injector)
 	defer stopProgress()
-	err := injector.Run(harming, fault.NewPlan(r.seed, r.kinds, r.servers, r.lease))
+	err = injector.Run(harming, fault.NewPlan(r.seed, r.kinds, r.servers, r.lease))
 	// From here on nothing is the matter any more.
+	over := time.Now()
 	patience := time.AfterFunc(answerLimit+4*r.lease, giveUp)
 	defer patience.Stop()
 	clients.Wait()
-	return errors.Join(err, context.Cause(ctx))
+	return time.Since(over), errors.Join(err, context.Cause(ctx))
 }
 
 // progress prints a line every few seconds, until the function that it returns is called.
@@ -114,12 +117,8 @@ func (r *round) progress(clients *load.Load, injector *fault.Injector) (stop fun
 				return
 			case <-ticker.C:
 			}
-			faults := 0
-			for _, n := range injector.Counts() {
-				faults += n
-			}
 			fmt.Fprintf(r.out, "%6s  %d calls, %d answers, %d of them replays, %d faults\n", //nolint:errcheck // a line the less
-				time.Since(begin).Round(time.Second), clients.Calls(), clients.Answers(), clients.Replays(), faults)
+				time.Since(begin).Round(time.Second), clients.Calls(), clients.Answers(), clients.Replays(), total(injector.Counts()))
 		}
 	}()
 	return func() {
@@ -170,7 +169,7 @@ func (r *round) awaitRest(ctx context.Context, world *rig.Rig) (held []string, e
 
 // someAnswered are keys that must be replayed.
 func someAnswered(clients *load.Load) []string {
-	keys := slices.Sorted(maps.Keys(clients.Wait().Answers))
+	keys := slices.Collect(maps.Keys(clients.Wait().Answers))
 	rand.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
 	return keys[:min(len(keys), repeated)]
 }

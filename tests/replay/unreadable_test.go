@@ -59,6 +59,7 @@ func TestReplyThatNoLongerParses(t *testing.T) {
 			"neither message nor error": {0x98, 0x06, 1},
 			"a type that is not known":  storedMessage(t, "elsewhere.v1.NotLinked", private3),
 			"no type":                   storedMessage(t, "", private3),
+			"neither type nor message":  storedMessage(t, "", nil),
 			"a message cut short":       storedMessage(t, proto3, private3[:len(private3)-1]),
 			"a message, not UTF-8":      storedMessage(t, proto3, append(private3[:len(private3)-1:len(private3)-1], 0xff)),
 			"an error with the code OK": storedBytes(t, &idempotencyv1.StoredReply{Result: &idempotencyv1.StoredReply_Error{

@@ -9,6 +9,7 @@ import (
 	"github.com/connect-idempotency/connect-idempotency-go/faultkit/internal/load"
 	"github.com/connect-idempotency/connect-idempotency-go/faultkit/internal/rig"
 	"github.com/connect-idempotency/connect-idempotency-go/faultkit/internal/target"
+	"github.com/connect-idempotency/connect-idempotency-go/store"
 )
 
 // Input is what a run left behind.
@@ -25,12 +26,11 @@ type Input struct {
 type Report struct {
 	Violations   []Violation
 	Keys         int
-	Linearizable int
-	Undecided    int            // keys for which the search for an order took too long
+	Linearizable int            // keys
 	Outcomes     map[string]int // of the guard, as its observer was told
 	Runs         int            // of handlers
 	AfterRelease int            // attempts that followed one that had released its key
-	AfterLoss    int            // attempts that followed one that had died or lost its lease
+	TakeOvers    int            // attempts that followed one that had died or lost its lease
 	Uncertain    int            // answers whose completion was not acknowledged
 	Fenced       int            // completions that were refused
 }
@@ -62,13 +62,14 @@ func Check(in Input) (Report, error) {
 	}
 	c.report.Keys, c.report.Outcomes = len(in.Clients.Requests), h.outcomes
 	h.look(in.Final)
-	c.linearizable()
 	for _, key := range slices.Sorted(maps.Keys(in.Clients.Requests)) {
 		c.answers(key)
 		c.effects(key)
 		c.attempts(key)
+		c.leases(key)
 		c.bank(key)
 	}
+	c.linearizable()
 	c.unknownKeys()
 	c.leftOver()
 	return c.report, nil
@@ -77,10 +78,7 @@ func Check(in Input) (Report, error) {
 // look adds what the table holds at the end to each key's history.
 func (h *history) look(final rig.Final) {
 	for key := range h.calls {
-		f, ok := final.Rows[key]
-		if !ok {
-			f.State = "absent"
-		}
+		f := final.Rows[key] // absent where there is none
 		e := journal.Event{Call: journal.Look, Key: key, Result: journal.OK, Found: &f}
 		h.calls[key] = append(h.calls[key], &call{Event: e, start: final.At, end: final.At})
 	}
@@ -97,14 +95,21 @@ func (c *checker) violation(key, what string) {
 // answers checks what clients took for the end of their calls.
 func (c *checker) answers(key string) {
 	answers := c.in.Clients.Answers[key]
+	card := c.in.Clients.Requests[key].Card
 	var certain string // the one charge that is known to be kept
 	for _, a := range answers {
+		if a.Declined != target.Declines(card) {
+			c.violation(key, fmt.Sprintf("it was answered as no %s is: %+v", card, a))
+		}
 		r, ran := c.history.byCharge[a.Charge]
 		if !ran || r.Key != key {
 			c.violation(key, "an answer names the charge "+a.Charge+", which no run of the key made")
 			continue
 		}
 		if !c.kept(key, r.Token) {
+			if a.Replayed {
+				c.violation(key, "a client was given a replay of the reply of "+a.Charge+", which was not kept")
+			}
 			continue
 		}
 		if certain != "" && certain != a.Charge {
@@ -129,7 +134,7 @@ func (c *checker) kept(key, token string) bool {
 		c.violation(key, "a client has the reply of an attempt that did not complete")
 	case completions[0].Result == journal.Fenced:
 		c.violation(key, "a client has the reply of an attempt that had lost its key")
-	case row.State == "completed" && row.Token == token:
+	case row.State == store.Completed && row.Token == token:
 		return true // its acknowledgement was lost
 	case c.in.Transactional:
 		c.violation(key, "a client has the reply of an attempt whose transaction did not commit")

@@ -99,11 +99,23 @@ func TestViolationIsFound(t *testing.T) {
 		"derived key of two keys": {both, func(_ *events, in *Input) {
 			in.Captured["x"] = map[string]bool{"derived": true}
 		}, "shares a derived key"},
-		"run without a claim": {both, func(e *events, _ *Input) { e.ran(6, "x", "ch_x") }, "without having won the key"},
-		"one attempt, two runs": {both, func(e *events, _ *Input) { again(e) }, "ran twice"},
-		"two attempts at once": {leased, func(e *events, _ *Input) {
-			e.claim(3, 4, "b", won(1))
-		}, "had a lease on it"},
+		"run without a claim":         {both, func(e *events, _ *Input) { e.ran(6, "x", "ch_x") }, "without having won the key"},
+		"one attempt, two runs":       {both, func(e *events, _ *Input) { again(e) }, "ran twice"},
+		"handler told another number": {both, func(e *events, _ *Input) { e.lines[len(e.lines)-3].Attempt = 2 }, "its handler was told 2"},
+		"claim of a key that is held": {leased, func(e *events, _ *Input) { e.claim(3, 4, "b", won(1)) }, "which nobody had released"},
+		"claim of a completed key":    {both, func(e *events, _ *Input) { e.claim(6, 7, "b", won(1)) }, "after a had completed it"},
+		"take-over of a live lease": {leased, func(e *events, _ *Input) {
+			e.takeOver(lease/2, lease/2+1, "b", "a", won(2))
+		}, "b won the key while a had a lease on it"},
+		"two attempts completed": {both, func(e *events, _ *Input) {
+			e.claim(6, 7, "b", won(1)).complete(8, 9, "b", journal.OK)
+		}, "the tokens of 2 attempts"},
+		"lease that lasts too long": {leased, func(e *events, _ *Input) { e.look(3, 4, inProgressBy("a", 1, 2*lease)) }, "longer than it had asked for"},
+		"answer of another kind":    {both, func(_ *events, in *Input) { in.Clients.Answers["k"][0].Declined = true }, "as no tok_ok is"},
+		"replay of what was not kept": {leased, func(e *events, in *Input) {
+			e.claim(20, 21, "b", won(1)).ran(22, "b", "ch_b").complete(23, 24, "b", journal.Unknown)
+			in.Clients.Answers["k"][1].Charge = "ch_b"
+		}, "a replay of the reply of ch_b"},
 		"client without an answer": {both, func(_ *events, in *Input) { in.Clients.Abandoned = []string{"k"} }, "had no answer"},
 		"wrong refusal":            {both, func(_ *events, in *Input) { in.Clients.Wrong = []string{"refused"} }, "refused"},
 		"goroutines left":          {both, func(_ *events, in *Input) { in.End.Goroutines = map[int]int{1: 2} }, "2 goroutines left"},

@@ -18,36 +18,29 @@ type call struct {
 	start, end int64 // end is the end of time where there was no return
 }
 
-// run is one handler's.
-type run struct {
-	journal.Event
-
-	journal int // in which it stands
-}
-
 // history is what the journals say.
 type history struct {
-	calls    map[string][]*call // by key
-	runs     map[string][]run   // by key
-	byCharge map[string]run
+	calls    map[string][]*call         // by key
+	runs     map[string][]journal.Event // by key: of handlers
+	byCharge map[string]journal.Event
 	outcomes map[string]int
 }
 
 // readHistory reads all journals.
 func readHistory(names []string) (*history, error) {
 	h := &history{
-		calls: make(map[string][]*call), runs: make(map[string][]run),
-		byCharge: make(map[string]run), outcomes: make(map[string]int),
+		calls: make(map[string][]*call), runs: make(map[string][]journal.Event),
+		byCharge: make(map[string]journal.Event), outcomes: make(map[string]int),
 	}
-	for n, name := range names {
-		if err := h.read(n, name); err != nil {
+	for _, name := range names {
+		if err := h.read(name); err != nil {
 			return nil, err
 		}
 	}
 	return h, nil
 }
 
-func (h *history) read(n int, name string) error {
+func (h *history) read(name string) error {
 	open := make(map[uint64]*call)
 	for e, err := range journal.Read(name) {
 		if err != nil {
@@ -67,8 +60,8 @@ func (h *history) read(n int, name string) error {
 			delete(open, e.Op)
 			c.end, c.Result, c.Won, c.Lost, c.Found, c.Text = e.At, e.Result, e.Won, e.Lost, e.Found, e.Text
 		case journal.Run:
-			h.runs[e.Key] = append(h.runs[e.Key], run{e, n})
-			h.byCharge[e.Charge] = run{e, n}
+			h.runs[e.Key] = append(h.runs[e.Key], e)
+			h.byCharge[e.Charge] = e
 		case journal.Outcome:
 			h.outcomes[e.Text]++
 		}

@@ -42,11 +42,9 @@ func (c *checker) linearized(key string, result porcupine.CheckResult) {
 	switch result {
 	case porcupine.Ok:
 		c.report.Linearizable++
-	case porcupine.Unknown:
-		c.report.Undecided++
 	case porcupine.Illegal:
 		c.violation(key, "its history is not linearizable: no order of its calls explains their results")
 	default:
-		c.violation(key, fmt.Sprintf("its history could not be checked: %s", result))
+		c.violation(key, fmt.Sprintf("whether its history is linearizable was not found out within %v", searchLimit))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/connect-idempotency/connect-idempotency-go/faultkit/internal/journal"
+	"github.com/connect-idempotency/connect-idempotency-go/store"
 )
 
 // leaseSlack is how much sooner than by the machine's monotonic clock the database may take a lease to be over: its wall
@@ -77,9 +78,12 @@ func (s keyState) claimed(c step) (bool, keyState) {
 	if c.Call == journal.TakeOver {
 		free = s.held && s.token == c.Seen && c.end >= s.leaseEnd-int64(leaseSlack)
 	}
+	next := s.heldBy(c, s.attempt+1) // absent counts no attempt
 	switch {
-	case c.Won, c.maybe && free:
-		return free, s.heldBy(c, s.attempt+1) // absent counts no attempt
+	case c.Won:
+		return free && c.Found.Attempt == next.attempt, next
+	case c.maybe && free:
+		return true, next
 	case c.maybe:
 		return true, s
 	default:
@@ -111,8 +115,8 @@ func applyTransactional(s keyState, c step) (bool, keyState) {
 	case c.Won:
 		next := s.heldBy(c, 1)
 		next.leaseEnd, next.mortal = 0, c.mortal
-		return !s.completed && (!s.held || s.mortal), next
-	case s.held && c.Found.State == "absent":
+		return !s.completed && (!s.held || s.mortal) && c.Found.Attempt == next.attempt, next
+	case s.held && c.Found.State == store.Absent:
 		return true, s // the row of an attempt in flight cannot be seen
 	default:
 		return s.shows(c), s
@@ -127,12 +131,12 @@ func (s keyState) heldBy(c step, attempt int) keyState {
 func (s keyState) shows(c step) bool {
 	f := c.Found
 	switch f.State {
-	case "absent":
+	case store.Absent:
 		return s == keyState{}
-	case "in_progress":
+	case store.InProgress:
 		over := f.LeaseLeft <= 0
 		return s.held && s.token == f.Token && s.attempt == f.Attempt && (!over || c.end >= s.leaseEnd-int64(leaseSlack))
-	case "completed":
+	case store.Completed:
 		return s.completed && s.token == f.Token && s.attempt == f.Attempt && s.reply == f.Reply
 	default:
 		return false // no reply of a target is too large to be kept
@@ -206,7 +210,7 @@ func (h *history) tellsTransactional(key string, s *step) bool {
 	}
 }
 
-func outOfSight(f *journal.Found) bool { return f.State == "in_progress" && f.Token == "" }
+func outOfSight(f *journal.Found) bool { return f.State == store.InProgress && f.Token == "" }
 
 // alone reports whether no other call of the key's that locks its row went on at the same time.
 func alone(calls []*call, c *call) bool {

@@ -7,6 +7,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/connect-idempotency/connect-idempotency-go/faultkit/internal/journal"
+	"github.com/connect-idempotency/connect-idempotency-go/store"
 )
 
 // events is a journal of two calls' lines each, at times in nanoseconds.
@@ -51,17 +52,17 @@ func (e *events) look(start, end int64, f journal.Found) *events {
 }
 
 func won(attempt int) journal.Event {
-	return journal.Event{Result: journal.OK, Won: true, Found: &journal.Found{State: "in_progress", Attempt: attempt}}
+	return journal.Event{Result: journal.OK, Won: true, Found: &journal.Found{State: store.InProgress, Attempt: attempt}}
 }
 
 func saw(f journal.Found) journal.Event { return journal.Event{Result: journal.OK, Found: &f} }
 
 func completedBy(token string) journal.Found {
-	return journal.Found{State: "completed", Token: token, Attempt: 1, Reply: "r" + token}
+	return journal.Found{State: store.Completed, Token: token, Attempt: 1, Reply: "r" + token}
 }
 
 func inProgressBy(token string, attempt int, left int64) journal.Found {
-	return journal.Found{State: "in_progress", Token: token, Attempt: attempt, LeaseLeft: left}
+	return journal.Found{State: store.InProgress, Token: token, Attempt: attempt, LeaseLeft: left}
 }
 
 // write writes the journal to a file, and returns its name.
@@ -113,6 +114,9 @@ func TestModelOfLeasedStore(t *testing.T) {
 		"take-over of a lease that is over": {func(e *events) *events {
 			return e.claim(1, 2, "a", won(1)).takeOver(later, later+1, "b", "a", won(2))
 		}, true},
+		"take-over with the wrong number": {func(e *events) *events {
+			return e.claim(1, 2, "a", won(1)).takeOver(later, later+1, "b", "a", won(1))
+		}, false},
 		"take-over of a live lease": {func(e *events) *events {
 			return e.claim(1, 2, "a", won(1)).takeOver(lease/2, lease/2+1, "b", "a", won(2))
 		}, false},
@@ -155,7 +159,7 @@ func TestModelOfLeasedStore(t *testing.T) {
 			return e.claim(1, 2, "a", won(1)).look(lease/2, lease/2+1, inProgressBy("a", 1, -1))
 		}, false},
 		"key lost": {func(e *events) *events {
-			return e.claim(1, 2, "a", won(1)).look(3, 4, journal.Found{State: "absent"})
+			return e.claim(1, 2, "a", won(1)).look(3, 4, journal.Found{State: store.Absent})
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -184,13 +188,13 @@ func TestModelOfTransactionalStore(t *testing.T) {
 			return e.claim(1, 2, "a", won(1)).complete(3, 4, "a", journal.OK).claim(5, 6, "b", won(1)).complete(7, 8, "b", journal.OK)
 		}, false},
 		"row of an attempt in flight not seen": {func(e *events) *events {
-			return e.claim(1, 2, "a", won(1)).look(3, 4, journal.Found{State: "absent"}).complete(5, 6, "a", journal.OK)
+			return e.claim(1, 2, "a", won(1)).look(3, 4, journal.Found{State: store.Absent}).complete(5, 6, "a", journal.OK)
 		}, true},
 		"commit that was not acknowledged and took effect": {func(e *events) *events {
 			return e.claim(1, 2, "a", won(1)).complete(3, 0, "a", journal.OK).claim(9, 10, "b", saw(completedBy("a")))
 		}, true},
 		"acknowledged commit that is gone": {func(e *events) *events {
-			return e.claim(1, 2, "a", won(1)).complete(3, 4, "a", journal.OK).look(5, 6, journal.Found{State: "absent"})
+			return e.claim(1, 2, "a", won(1)).complete(3, 4, "a", journal.OK).look(5, 6, journal.Found{State: store.Absent})
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

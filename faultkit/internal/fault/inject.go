@@ -84,7 +84,7 @@ func (i *Injector) inject(ctx context.Context, f Fault) (done bool, err error) {
 	case PauseServer:
 		err = s.Pause(f.Length)
 	case ExhaustedPool:
-		err = s.ExhaustPool(ctx, f.Length)
+		return s.ExhaustPool(ctx, f.Length)
 	case WrongClock:
 		by := clockError
 		if f.Variant == 1 {

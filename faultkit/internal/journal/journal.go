@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/connect-idempotency/connect-idempotency-go/store"
 )
 
 // Now is the machine's monotonic clock, in nanoseconds: the same in every process, and out of reach of a process whose own
@@ -86,11 +88,11 @@ type Event struct {
 
 // Found is what a call saw of a key.
 type Found struct {
-	State     string `json:"state"`
-	Token     string `json:"token,omitempty"`
-	Attempt   int    `json:"attempt,omitempty"`
-	LeaseLeft int64  `json:"lease_left,omitempty"` // in nanoseconds
-	Reply     string `json:"reply,omitempty"`
+	State     store.State `json:"state"` // its number
+	Token     string      `json:"token,omitempty"`
+	Attempt   int         `json:"attempt,omitempty"`
+	LeaseLeft int64       `json:"lease_left,omitempty"` // in nanoseconds
+	Reply     string      `json:"reply,omitempty"`
 }
 
 // Writer appends events to a file. It is safe for concurrent use.

@@ -3,6 +3,7 @@ package load
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -38,8 +39,12 @@ func (l *Load) call(ctx context.Context, r Request) outcome {
 	res, err := l.client().CreateCharge(ctx, req)
 	if err == nil {
 		l.count("answered")
+		charge := res.Msg.GetCharge()
+		if charge.GetAmount() != r.Amount {
+			return outcome{wrong: fmt.Sprintf("a charge of %d was answered with one of %d", r.Amount, charge.GetAmount())}
+		}
 		return outcome{answer: &Answer{
-			Charge: res.Msg.GetCharge().GetId(), Replayed: res.Header().Get(idempotency.HeaderReplayed) == "true",
+			Charge: charge.GetId(), Replayed: res.Header().Get(idempotency.HeaderReplayed) == "true",
 		}}
 	}
 	refused, ok := errors.AsType[*connect.Error](err)

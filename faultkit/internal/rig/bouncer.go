@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -29,11 +30,19 @@ func FindBouncer() (string, error) {
 	return "", ErrNoBouncer
 }
 
-// bouncer is a PgBouncer that pools transactions.
+// bouncer is a PgBouncer that pools transactions. One that ends by itself is started again, as a supervisor does it:
+// 1.18, which is Debian 12's, ends with "bad client state" when a client goes at the moment its cancel request is sent.
 type bouncer struct {
-	*process
+	program, config, log string
+	as                   *syscall.Credential
+	addr                 string
+	watching             sync.WaitGroup
 
-	addr string
+	mu      sync.Mutex
+	process *process
+	closed  bool
+	deaths  int
+	failed  error // to start again
 }
 
 const bouncerConfig = `[databases]
@@ -53,7 +62,7 @@ query_wait_timeout = 10
 
 // startBouncer starts PgBouncer in front of the database, as the user that the database runs as: it refuses to be root,
 // and that user may enter the socket's folder.
-func startBouncer(ctx context.Context, program, dir string, d *database) (_ *bouncer, err error) {
+func startBouncer(ctx context.Context, program, dir string, d *database) (*bouncer, error) {
 	as, err := d.account()
 	if err != nil {
 		return nil, err
@@ -65,28 +74,36 @@ func startBouncer(ctx context.Context, program, dir string, d *database) (_ *bou
 	if err != nil {
 		return nil, err
 	}
-	config := filepath.Join(dir, "pgbouncer.ini")
-	socketDir := filepath.Dir(*d.bridge.socket.Load())
-	text := fmt.Sprintf(bouncerConfig, databaseName, socketDir, port)
-	if err := os.WriteFile(config, []byte(text), 0o644); err != nil { //nolint:gosec // no secret, and for another user to read
+	b := &bouncer{
+		program: program, config: filepath.Join(dir, "pgbouncer.ini"), log: filepath.Join(dir, "pgbouncer.log"),
+		as: as, addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
+	}
+	text := fmt.Sprintf(bouncerConfig, databaseName, filepath.Dir(*d.bridge.socket.Load()), port)
+	if err := os.WriteFile(b.config, []byte(text), 0o644); err != nil { //nolint:gosec // no secret, and for another user to read
 		return nil, err
 	}
-	log, err := os.Create(filepath.Join(dir, "pgbouncer.log"))
-	if err != nil {
+	if err := b.start(ctx); err != nil {
 		return nil, err
 	}
-	defer log.Close()                    //nolint:errcheck // the process has a descriptor of its own
-	cmd := exec.Command(program, config) //nolint:noctx // it outlives the start
-	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, "/"
-	p, err := startProcess(cmd, as)
-	if err != nil {
-		return nil, err
-	}
-	b := &bouncer{process: p, addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}
-	if err := b.awaitReady(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w (its log is %s)", err, log.Name()), b.kill())
-	}
+	b.watching.Go(func() { b.watch(context.WithoutCancel(ctx)) })
 	return b, nil
+}
+
+func (b *bouncer) start(ctx context.Context) error {
+	log, err := os.OpenFile(b.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()                        //nolint:errcheck // the process has a descriptor of its own
+	cmd := exec.Command(b.program, b.config) //nolint:noctx // it outlives the start
+	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, "/"
+	if b.process, err = startProcess(cmd, b.as); err != nil {
+		return err
+	}
+	if err := b.awaitReady(ctx); err != nil {
+		return errors.Join(fmt.Errorf("%w (its log is %s)", err, b.log), b.process.kill())
+	}
+	return nil
 }
 
 func (b *bouncer) awaitReady(ctx context.Context) error {
@@ -98,8 +115,8 @@ func (b *bouncer) awaitReady(ctx context.Context) error {
 			return conn.Close()
 		}
 		select {
-		case <-b.done:
-			return fmt.Errorf("pgbouncer ended: %w", b.err)
+		case <-b.process.done:
+			return fmt.Errorf("pgbouncer ended: %w", b.process.err)
 		case <-ctx.Done():
 			return fmt.Errorf("pgbouncer does not get ready: %w", err)
 		case <-time.After(20 * time.Millisecond):
@@ -107,14 +124,33 @@ func (b *bouncer) awaitReady(ctx context.Context) error {
 	}
 }
 
-// stop ends it at once.
-func (b *bouncer) stop() error {
-	if b.ended() {
-		return fmt.Errorf("pgbouncer ended by itself: %w", b.err)
+// watch starts it again, time after time, until it is closed.
+func (b *bouncer) watch(ctx context.Context) {
+	for again := true; again; {
+		<-b.process.done
+		again = b.restart(ctx)
 	}
-	err := b.signal(syscall.SIGTERM)
-	<-b.done
-	return err
+}
+
+func (b *bouncer) restart(ctx context.Context) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return false
+	}
+	b.deaths++
+	b.failed = b.start(ctx)
+	return b.failed == nil
+}
+
+// close ends it at once, and returns how often it had ended by itself.
+func (b *bouncer) close() (deaths int, err error) {
+	b.mu.Lock()
+	b.closed = true
+	err = errors.Join(b.failed, b.process.kill())
+	b.mu.Unlock()
+	b.watching.Wait()
+	return b.deaths, err
 }
 
 // freePort returns a port that was free a moment ago.

@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -28,6 +30,7 @@ type Config struct {
 	Servers       int
 	Bouncer       string // PgBouncer's program; "" has none
 	Lease         time.Duration
+	Seed          uint64 // of the exec modes
 	Break         target.Break
 }
 
@@ -105,17 +108,17 @@ func (r *Rig) makeTables(ctx context.Context) error {
 }
 
 // newServer makes the place for a target. Their pools have different sizes, they use different ways to the
-// database, and half of them have a call wait for a key that is in progress.
+// database and other exec modes with another seed, and half of them have a call wait for a key that is in progress.
 func (r *Rig) newServer(c Config, slot int) (*Server, error) {
 	upstream := r.Database.bridge.addr()
 	sizes := []int{4, 1, 8, 2}
-	modes := []string{"cache_statement", "cache_describe", "exec", "simple_protocol", "describe_exec"}
-	size, mode, way := sizes[slot%len(sizes)], modes[slot/2%len(modes)], "straight"
+	modes, way := []string{"cache_statement", "cache_describe", "exec", "simple_protocol", "describe_exec"}, "straight"
 	if r.bouncer != nil && slot%2 == 1 {
 		// The modes that a transaction-pooling proxy of any version allows.
-		upstream, way = r.bouncer.addr, "through PgBouncer"
-		mode = []string{"cache_describe", "exec"}[slot/2%2]
+		upstream, modes, way = r.bouncer.addr, []string{"cache_describe", "exec", "simple_protocol"}, "through PgBouncer"
 	}
+	first := rand.New(rand.NewPCG(c.Seed, 0)).IntN(len(modes))
+	size, mode := sizes[slot%len(sizes)], modes[(first+slot/2)%len(modes)]
 	var wait time.Duration
 	if slot%4 >= 2 {
 		wait, way = c.Lease, way+", waiting"
@@ -147,37 +150,49 @@ func (r *Rig) newServer(c Config, slot int) (*Server, error) {
 
 // End is what targets left over when they had stopped.
 type End struct {
-	Goroutines  map[int]int // by slot, where there are any
-	Connections int         // to the database
-	Rewritten   int         // statements that Config.Break changed
-	Faults      []string    // what did not end in order
+	Goroutines    map[int]int // by slot, where there are any
+	Connections   int         // to the database
+	Rewritten     int         // statements that Config.Break changed
+	BouncerDeaths int         // how often PgBouncer ended by itself, and was started again
+	Faults        []string    // what did not end in order
 }
 
-// StopServers ends the targets gracefully, and PgBouncer after them.
+// StopServers ends the targets gracefully, all at once, and PgBouncer after them.
 func (r *Rig) StopServers(ctx context.Context) (End, error) {
 	end := End{Goroutines: make(map[int]int)}
+	var mu sync.Mutex
+	var stopping sync.WaitGroup
 	for _, s := range r.Servers {
-		stopped, err := s.stop()
-		s.process = nil
-		if err != nil {
-			end.Faults = append(end.Faults, err.Error())
-		}
-		end.Faults = append(end.Faults, s.deaths...)
-		end.Rewritten += stopped.Rewritten
-		if stopped.Goroutines > 0 {
-			end.Goroutines[s.slot] = stopped.Goroutines
-		}
+		stopping.Go(func() {
+			stopped, err := s.stop()
+			mu.Lock()
+			defer mu.Unlock()
+			end.add(s, stopped, err)
+		})
 	}
+	stopping.Wait()
 	if r.bouncer != nil {
-		err := r.bouncer.stop()
-		r.bouncer = nil
-		if err != nil {
+		var err error
+		if end.BouncerDeaths, err = r.bouncer.close(); err != nil {
 			return end, err
 		}
+		r.bouncer = nil
 	}
 	connections, err := r.connections(ctx)
 	end.Connections = connections
 	return end, err
+}
+
+// add adds what a server left over.
+func (e *End) add(s *Server, stopped target.Stopped, err error) {
+	if err != nil {
+		e.Faults = append(e.Faults, err.Error())
+	}
+	e.Faults = append(e.Faults, s.deaths...)
+	e.Rewritten += stopped.Rewritten
+	if stopped.Goroutines > 0 {
+		e.Goroutines[s.slot] = stopped.Goroutines
+	}
 }
 
 // connections returns how many connections the database still has, beside the kit's own, once they had time to end.
@@ -216,7 +231,8 @@ func (r *Rig) Close(ctx context.Context) error {
 		s.Stop()
 	}
 	if r.bouncer != nil {
-		errs = append(errs, r.bouncer.kill())
+		_, err := r.bouncer.close()
+		errs = append(errs, err)
 	}
 	if r.bank != nil {
 		errs = append(errs, r.bank.close())

@@ -143,14 +143,14 @@ func (s *Server) Pause(d time.Duration) error {
 	return p.signal(syscall.SIGCONT)
 }
 
-// ExhaustPool holds all connections of the process's pool that it can get, as long as d lasts. A process that another
-// fault has ended or paused has no pool to hold: that is no error.
-func (s *Server) ExhaustPool(ctx context.Context, d time.Duration) error {
-	_, err := s.control(ctx, http.MethodPost, target.PathPool, url.Values{"for": {d.String()}}, d+controlLimit)
+// ExhaustPool holds all connections of the process's pool that it can get, as long as d lasts. It reports whether the
+// process said that it did, which one that another fault has ended or paused does not.
+func (s *Server) ExhaustPool(ctx context.Context, d time.Duration) (done bool, err error) {
+	_, err = s.control(ctx, http.MethodPost, target.PathPool, url.Values{"for": {d.String()}}, d+controlLimit)
 	if _, refused := errors.AsType[*refusedError](err); refused {
-		return err
+		return false, err
 	}
-	return nil
+	return err == nil, nil
 }
 
 // WrongClock has the process's clock wrong by some time as long as d lasts. It reports whether the clock was seen to be

@@ -29,6 +29,11 @@ const (
 	CardPanic        = "tok_panic"         // panics half of the time: released
 )
 
+// Declines reports whether the answer to a card is an error, one that is kept.
+func Declines(card string) bool {
+	return card == CardDeclined || card == CardDeclinedKept || card == CardBroken
+}
+
 // Schema makes the ledger, and what Break needs.
 const Schema = `
 create table faultkit_charges (

@@ -141,7 +141,7 @@ func result(err error) (r journal.Result, text string) {
 
 // FoundOf is what a journal says of what a call found.
 func FoundOf(f store.Found) *journal.Found {
-	j := &journal.Found{State: f.State.String(), Attempt: f.Attempt, LeaseLeft: int64(f.LeaseLeft)}
+	j := &journal.Found{State: f.State, Attempt: f.Attempt, LeaseLeft: int64(f.LeaseLeft)}
 	if !f.Token.IsZero() {
 		j.Token = tokenText(f.Token)
 	}

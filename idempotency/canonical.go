@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
 // appendCanonical appends m in a form that servers of different schema versions share: marshalled deterministically, with
@@ -70,7 +71,7 @@ func sortWithin(value []byte, number protowire.Number, kind protowire.Type, d pr
 	if kind != protowire.BytesType && kind != protowire.StartGroupType {
 		return nil
 	}
-	field := d.Fields().ByNumber(number)
+	field := knownField(d, number)
 	if field == nil || field.Message() == nil {
 		return nil
 	}
@@ -89,4 +90,16 @@ func sortWithin(value []byte, number protowire.Number, kind protowire.Type, d pr
 		return sortRecords(content, field.Message())
 	}
 	return nil
+}
+
+// knownField is the field of a message with a number: one of its own, or an extension that is linked in, as a codec reads it.
+func knownField(d protoreflect.MessageDescriptor, number protowire.Number) protoreflect.FieldDescriptor {
+	if !d.ExtensionRanges().Has(number) {
+		return d.Fields().ByNumber(number)
+	}
+	extension, err := protoregistry.GlobalTypes.FindExtensionByNumber(d.FullName(), number)
+	if err != nil {
+		return nil
+	}
+	return extension.TypeDescriptor()
 }

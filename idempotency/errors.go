@@ -30,14 +30,16 @@ const (
 	ReasonTxRejected = "IDEMPOTENCY_TX_REJECTED"
 	// ReasonKeyRequired (InvalidArgument): the procedure needs a key and none was sent.
 	ReasonKeyRequired = "IDEMPOTENCY_KEY_REQUIRED"
-	// ReasonKeyInvalid (InvalidArgument): the key is malformed, too long, or was sent twice.
+	// ReasonKeyInvalid (InvalidArgument): the key is malformed, too long, was sent twice, is another one in the request's
+	// field ([WithKeyField]), or breaks the server's own rule ([WithKeyValidator]).
 	ReasonKeyInvalid = "IDEMPOTENCY_KEY_INVALID"
 	// ReasonReplyNotKept (FailedPrecondition): the call ran, and its reply could not be kept. It never runs again.
 	ReasonReplyNotKept = "IDEMPOTENCY_REPLY_NOT_KEPT"
 	// ReasonOutcomeUnknown (FailedPrecondition): the key's owner died and take-over is off. It lasts until
 	// [Guard.Forget], or until the key's TTL is over.
 	ReasonOutcomeUnknown = "IDEMPOTENCY_OUTCOME_UNKNOWN"
-	// ReasonReplyUnreadable (Internal): the stored reply does not parse. The call does not run.
+	// ReasonReplyUnreadable (Internal): the stored reply does not parse, or does not open ([WithEncryption]). The call does
+	// not run.
 	ReasonReplyUnreadable = "IDEMPOTENCY_REPLY_UNREADABLE"
 	// ReasonReplyUnencodable (Internal): the handler's reply could not be marshalled, and its transaction was undone. A
 	// retry runs.
@@ -45,7 +47,8 @@ const (
 	// ReasonStoreUnavailable (Unavailable, with RetryInfo): the store failed. The call has not run, or its transaction is
 	// undone, or a retry replays it.
 	ReasonStoreUnavailable = "IDEMPOTENCY_STORE_UNAVAILABLE"
-	// ReasonMisconfigured (Internal): the server's own policy, scope or request type cannot be used. The call did not run.
+	// ReasonMisconfigured (Internal): the server's own policy, scope, replay check or request type cannot be used. The call
+	// did not run.
 	ReasonMisconfigured = "IDEMPOTENCY_MISCONFIGURED"
 )
 

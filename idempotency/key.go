@@ -87,7 +87,7 @@ func ParseKey(value string) (string, error) {
 	}
 	switch {
 	case k == "":
-		return "", errors.New("it is empty")
+		return "", fmt.Errorf("it is empty; send 1 to %d visible ASCII characters", MaxKeyLength)
 	case len(k) > MaxKeyLength:
 		return "", errTooLong()
 	case sentTwice(k):
@@ -141,5 +141,5 @@ func unquote(value string) (string, error) {
 			k.WriteByte(c)
 		}
 	}
-	return "", errors.New("it begins with a quote and does not end with one")
+	return "", errors.New("it begins with a quote and does not end with one; close the quote, or send the key bare")
 }

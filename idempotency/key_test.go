@@ -48,9 +48,9 @@ func TestParseKeyAccepts(t *testing.T) {
 func refusedKeys() map[string]struct{ value, why string } {
 	const s = secretKey
 	return map[string]struct{ value, why string }{
-		"empty":                          {"", "empty"},
-		"blanks alone":                   {" \t ", "empty"},
-		"quoted, empty":                  {`""`, "empty"},
+		"empty":                          {"", "send 1 to 255"},
+		"blanks alone":                   {" \t ", "send 1 to 255"},
+		"quoted, empty":                  {`""`, "send 1 to 255"},
 		"256 characters":                 {s + strings.Repeat("k", 256-len(s)), "255"},
 		"quoted, 256 characters":         {`"` + s + strings.Repeat("k", 256-len(s)) + `"`, "255"},
 		"a blank within":                 {s + " " + s, "0x20"},
@@ -65,9 +65,9 @@ func refusedKeys() map[string]struct{ value, why string } {
 		"quoted, a blank":                {`"` + s + ` "`, "0x20"},
 		"quoted, a control character":    {`"` + s + "\x01" + `"`, "0x01"},
 		"quoted, beyond ASCII":           {`"` + s + `é"`, "0xc3"},
-		"a quote alone":                  {`"`, "does not end"},
-		"an unterminated quote":          {`"` + s, "does not end"},
-		"a quote that is escaped away":   {`"` + s + `\"`, "does not end"},
+		"a quote alone":                  {`"`, "close the quote"},
+		"an unterminated quote":          {`"` + s, "close the quote"},
+		"a quote that is escaped away":   {`"` + s + `\"`, "close the quote"},
 		"a backslash last":               {`"` + s + `\`, "backslash"},
 		"another escape":                 {`"` + s + `\n"`, "backslash"},
 		"something behind the quote":     {`"` + s + `"x`, "follows"},

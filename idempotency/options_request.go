@@ -59,8 +59,8 @@ func WithFingerprintSecret(current []byte, previous ...[]byte) Option {
 }
 
 // WithEncryption encrypts what is stored of a reply by AES-256-GCM: message and type, error, header and trailer, in both
-// forms; scope, key, request hash, state and code stand beside it in the clear, and a reply opens only in its own row.
-// Previous keys open what they encrypted. It needs [WithFingerprintSecret]. All servers that share a table need the same
+// forms; scope, key, procedure, request hash, state and code stand beside it in the clear, and a reply opens only in its
+// own row. Previous keys open what they encrypted. It needs [WithFingerprintSecret]. All servers that share a table need the same
 // keys: to change one, first add the new one to the previous ones everywhere, then make it the current one.
 //
 // A stored reply that does not open, or that is not encrypted (see [WithUnencryptedReplies]), is refused as

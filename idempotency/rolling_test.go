@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
 
+	testv1 "github.com/connect-idempotency/connect-idempotency-go/gen/connectidempotency/test/v1"
 	"github.com/connect-idempotency/connect-idempotency-go/idempotency"
 )
 
@@ -94,6 +96,7 @@ func TestServersOfDifferentSchemasMakeOneFingerprint(t *testing.T) {
 		"a list":                      written(t, `id: "o" count: [3, 1, 2] note: "n"`),
 		"a oneof":                     written(t, `cash: 5 note: "n" item { sku: "s" }`),
 		"a group":                     written(t, `id: "o" Parcel { weight: 3 } note: "n"`),
+		"a group with a newer field":  []byte("\x0a\x01o" + "\x43\x08\x05\x10\x03\x44" + "\x4a\x01n"), // 1, which neither knows, before 2
 		"a map of one":                written(t, `id: "o" tags { key: "a" value: "b" } note: "n"`),
 		"all of them": written(t, `id: "o" gift: true item { price: 7 sku: "s" } count: 1 card: "c" Parcel { weight: 3 }
 			note: "n" tags { key: "a" value: "b" }`),
@@ -102,6 +105,30 @@ func TestServersOfDifferentSchemasMakeOneFingerprint(t *testing.T) {
 		if older != newer {
 			t.Errorf("%s: the older server's fingerprint is %s, the newer one's %s", name, older, newer)
 		}
+	}
+}
+
+// The message of an extension has its records in order too, whether the server knows the extension or not.
+func TestServersWithAndWithoutAnExtensionMakeOneFingerprint(t *testing.T) {
+	t.Parallel()
+	// Field 50 is of a newer schema, and stands between two that are known.
+	within := protowire.AppendTag([]byte("\x0a\x01a\x10\x01"), 50, protowire.VarintType)
+	within = append(within, 7)
+	within = protowire.AppendTag(within, testv1.E_StringExtension.TypeDescriptor().Number(), protowire.BytesType)
+	within = protowire.AppendString(within, "e")
+	nested := testv1.E_Proto2Message_NestedExtension.TypeDescriptor().Number()
+	wire := protowire.AppendBytes(protowire.AppendTag([]byte("\x0a\x01r\x10\x01"), nested, protowire.BytesType), within)
+
+	hashes := make(map[string]bool)
+	for _, known := range []*protoregistry.Types{protoregistry.GlobalTypes, new(protoregistry.Types)} {
+		m := new(testv1.Proto2Message)
+		if err := (proto.UnmarshalOptions{Resolver: known}).Unmarshal(wire, m); err != nil {
+			t.Fatal(err)
+		}
+		hashes[hashOf(t, idempotency.Call{Procedure: createCharge, Request: m})] = true
+	}
+	if len(hashes) != 1 {
+		t.Errorf("the request has %d fingerprints, want one", len(hashes))
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
@@ -16,7 +18,8 @@ import (
 
 // EncryptionKey is a key for stored replies.
 type EncryptionKey struct {
-	// ID names the key in the rows that were encrypted with it: 1 to 64 bytes, not secret, never used for another key.
+	// ID names the key in the rows that were encrypted with it: 1 to 64 bytes of UTF-8 without U+0000, not secret, never
+	// used for another key.
 	ID string
 	// Key is 32 random bytes.
 	Key []byte
@@ -44,6 +47,8 @@ func (s *sealer) add(key EncryptionKey) error {
 	switch _, twice := s.ciphers[key.ID]; {
 	case key.ID == "" || len(key.ID) > 64:
 		return fmt.Errorf("its id has %d bytes, and must have 1 to 64", len(key.ID))
+	case !utf8.ValidString(key.ID) || strings.Contains(key.ID, "\x00"): // it stands in a protobuf string and in jsonb
+		return errors.New("its id is not UTF-8 without U+0000")
 	case twice:
 		return errors.New("its id is there twice")
 	case len(key.Key) != 32:

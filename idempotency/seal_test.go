@@ -151,10 +151,14 @@ func TestEncryptionThatCannotBe(t *testing.T) {
 	secret := idempotency.WithFingerprintSecret(newSecret)
 	short, unnamed := encryptionKey("one"), encryptionKey("one")
 	short.Key, unnamed.ID = short.Key[:16], ""
+	garbled, nul := encryptionKey("one"), encryptionKey("one")
+	garbled.ID, nul.ID = "\xff", "a\x00b" // no reply could be kept with the first, nor its envelope as jsonb with the second
 	for name, opts := range map[string][]idempotency.Option{
 		"no secret":             {idempotency.WithEncryption(encryptionKey("one"))},
 		"a short key":           {secret, idempotency.WithEncryption(short)},
 		"a key without an id":   {secret, idempotency.WithEncryption(unnamed)},
+		"an id that is no text": {secret, idempotency.WithEncryption(garbled)},
+		"an id with U+0000":     {secret, idempotency.WithEncryption(nul)},
 		"one id twice":          {secret, idempotency.WithEncryption(encryptionKey("one"), encryptionKey("one"))},
 		"clear without a key":   {idempotency.WithUnencryptedReplies()},
 		"a former key is short": {secret, idempotency.WithEncryption(encryptionKey("two"), short)},

@@ -6,6 +6,8 @@ import (
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/dynamicpb"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/connect-idempotency/connect-idempotency-go/idempotency"
 )
@@ -24,6 +26,9 @@ func (t *responseTypes) learn(procedure string, res connect.AnyResponse) {
 
 // replay makes a response of a stored message.
 func (t *responseTypes) replay(procedure string, r idempotency.Reply) connect.AnyResponse {
+	if r.Message == nil { // a worker stored it, who had nothing to say
+		r.Message = new(emptypb.Empty)
+	}
 	res := t.concrete(procedure, r.Message)
 	if res == nil {
 		// AnyResponse is sealed, but takes any message within a struct.
@@ -44,10 +49,26 @@ func (t *responseTypes) concrete(procedure string, m proto.Message) connect.AnyR
 	}
 	response := reflect.New(known.(reflect.Type).Elem())
 	field := response.Elem().FieldByName("Msg")
-	if !field.IsValid() || field.Type() != reflect.TypeOf(m) {
+	if !field.IsValid() {
+		return nil
+	}
+	if field.Type() == reflect.TypeFor[*dynamicpb.Message]() {
+		m = dynamic(m)
+	}
+	if field.Type() != reflect.TypeOf(m) {
 		return nil
 	}
 	field.Set(reflect.ValueOf(m))
 	res, _ := reflect.TypeAssert[connect.AnyResponse](response)
 	return res
+}
+
+// dynamic is a message as a handler has it that is written against no generated code.
+func dynamic(m proto.Message) *dynamicpb.Message {
+	if d, ok := m.(*dynamicpb.Message); ok {
+		return d
+	}
+	d := dynamicpb.NewMessage(m.ProtoReflect().Descriptor())
+	proto.Merge(d, m)
+	return d
 }

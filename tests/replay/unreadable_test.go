@@ -59,7 +59,6 @@ func TestReplyThatNoLongerParses(t *testing.T) {
 			"neither message nor error": {0x98, 0x06, 1},
 			"a type that is not known":  storedMessage(t, "elsewhere.v1.NotLinked", private3),
 			"no type":                   storedMessage(t, "", private3),
-			"neither type nor message":  storedMessage(t, "", nil),
 			"a message cut short":       storedMessage(t, proto3, private3[:len(private3)-1]),
 			"a message, not UTF-8":      storedMessage(t, proto3, append(private3[:len(private3)-1:len(private3)-1], 0xff)),
 			"an error with the code OK": storedBytes(t, &idempotencyv1.StoredReply{Result: &idempotencyv1.StoredReply_Error{
@@ -81,6 +80,25 @@ func TestReplyThatNoLongerParses(t *testing.T) {
 					t.Errorf("the handler ran %d times", n)
 				}
 			})
+		}
+	}
+}
+
+// A row that says that there was nothing to say, as a worker's may, is replayed as an empty message.
+func TestReplyOfNothing(t *testing.T) {
+	nothing := answer{message: new(testv1.Proto3Message)}
+	r := newRig(t, newTable(t), "leased")
+	name, key := r.register(answer{message: &testv1.Proto3Message{StringValue: "something"}}), r.newKey()
+	_ = r.call(t, grpc, nothing.path(), name, key)
+	r.exec(t, "update idempotency_keys set response_bytes = $2 where key = $1", key, storedMessage(t, "", nil))
+	empty := r.register(nothing)
+	for _, p := range protocols {
+		replay, fresh := r.call(t, p, nothing.path(), name, key), r.call(t, p, nothing.path(), empty, "")
+		if !replay.takeMark() {
+			t.Errorf("over %s: no replay: %v", p.name, replay)
+		}
+		if d := replay.differs(fresh, nothing.newReply); d != "" {
+			t.Errorf("over %s: in the replay and a fresh, empty answer %s", p.name, d)
 		}
 	}
 }

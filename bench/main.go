@@ -1,0 +1,98 @@
+// Command bench measures what the guard costs, beside the same work done by hand, on a private PostgreSQL as it is
+// configured by default:
+//
+//	go run ./bench
+//
+// All variants take turns in one run, round by round, so that a noisy machine hits all alike. What counts are the ratios
+// of the rounds, with their spread. The report goes to standard output and, with plots, to docs/benchmarks. With -help it
+// lists its flags.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+func main() { os.Exit(program()) }
+
+// program returns the code to exit with.
+func program() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	c, err := parseFlags(os.Args[1:], os.Stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		return 2
+	}
+	if err := bench(ctx, c); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		return 1
+	}
+	return 0
+}
+
+// bench measures, and reports.
+func bench(ctx context.Context, c config) error {
+	if c.out != "" { // first, so that a folder that cannot be written is found out at once
+		if err := os.MkdirAll(c.out, 0o755); err != nil { //nolint:gosec // it is for all to read
+			return err
+		}
+	}
+	p := newProgress(os.Stderr)
+	r, err := record(ctx, c, p)
+	p.done()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stdout.WriteString(r.markdown(false)); err != nil {
+		return err
+	}
+	if c.out == "" {
+		return nil
+	}
+	return r.write(c.out)
+}
+
+// recording is all that one run has measured.
+type recording struct {
+	machine   machine
+	config    config
+	began     time.Time
+	took      time.Duration
+	base      results
+	callers   results
+	messages  results
+	rows      results
+	transport results
+	hot       []hotKey
+	sweeping  []sweeping
+	inProcess []inProcess
+}
+
+func record(ctx context.Context, c config, p *progress) (_ *recording, err error) {
+	p.say("starting a database")
+	d, err := startDatabase(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, d.stop(ctx)) }()
+	r := &recording{machine: thisMachine(d.server.Version()), config: c, began: time.Now()}
+	for _, part := range []func(context.Context, *database, *progress) error{
+		r.measureBase, r.measureCallers, r.measureMessages, r.measureTransport, r.measureAlone, r.measureRows,
+	} {
+		if err := part(ctx, d, p); err != nil {
+			return nil, err
+		}
+	}
+	r.took = time.Since(r.began)
+	return r, nil
+}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/code"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/connect-idempotency/connect-idempotency-go/idempotency"
@@ -30,13 +29,21 @@ type Failure struct {
 // forever is a wait that no limit allows.
 const forever = time.Duration(math.MaxInt64)
 
-// asked reports whether the call may be sent again, and how long the server wants the client to wait before.
+// asked reports whether the call may be sent again, and how long the server wants the client to wait before. Of the
+// details, one that does not parse says nothing.
 func (f *Failure) asked(now time.Time) (time.Duration, bool) {
-	said := f.said()
-	switch {
-	case f.Code == code.Code_UNAVAILABLE:
-	case f.Code == code.Code_ABORTED && said.again:
-	case f.Code == code.Code_RESOURCE_EXHAUSTED && said.retryInfo:
+	e := &idempotency.Error{Details: f.Details}
+	delay, hasDelay := idempotency.RetryDelay(e)
+	switch f.Code {
+	case code.Code_UNAVAILABLE:
+	case code.Code_ABORTED:
+		if reason := idempotency.ReasonOf(e); reason != idempotency.ReasonKeyInProgress && reason != idempotency.ReasonTxConflict {
+			return 0, false
+		}
+	case code.Code_RESOURCE_EXHAUSTED:
+		if !hasDelay {
+			return 0, false
+		}
 	default:
 		return 0, false
 	}
@@ -44,29 +51,7 @@ func (f *Failure) asked(now time.Time) (time.Duration, bool) {
 	if !ok {
 		return 0, false
 	}
-	return max(0, pushback, f.retryAfter(now), said.delay), true
-}
-
-// said is what an error's details say about retries.
-type said struct {
-	again     bool // one of our own reasons after which a call is sent again
-	retryInfo bool
-	delay     time.Duration // of the retryInfo
-}
-
-// said reads the details. One that does not parse says nothing.
-func (f *Failure) said() (s said) {
-	for _, d := range f.Details {
-		info, retry := new(errdetails.ErrorInfo), new(errdetails.RetryInfo)
-		switch {
-		case d.MessageIs(info) && d.UnmarshalTo(info) == nil:
-			s.again = s.again || info.Domain == idempotency.Domain &&
-				(info.Reason == idempotency.ReasonKeyInProgress || info.Reason == idempotency.ReasonTxConflict)
-		case d.MessageIs(retry) && d.UnmarshalTo(retry) == nil:
-			s.retryInfo, s.delay = true, max(s.delay, retry.GetRetryDelay().AsDuration())
-		}
-	}
-	return s
+	return max(0, pushback, f.retryAfter(now), delay), true
 }
 
 // pushback is what the server says in gRPC's own way, and false where that is not to retry.

@@ -91,6 +91,20 @@ func ReasonOf(err error) string {
 	return ""
 }
 
+// RetryDelay returns what the google.rpc.RetryInfo of an [*Error] anywhere in err's chain says, the longest where there are
+// several, never less than zero; and false where there is none.
+func RetryDelay(err error) (delay time.Duration, ok bool) {
+	if e, is := errors.AsType[*Error](err); is {
+		for _, d := range e.Details {
+			info := new(errdetails.RetryInfo)
+			if d.MessageIs(info) && d.UnmarshalTo(info) == nil {
+				delay, ok = max(delay, info.GetRetryDelay().AsDuration()), true
+			}
+		}
+	}
+	return delay, ok
+}
+
 // refusal makes an error of the guard's own.
 func refusal(c code.Code, reason string, cause error, format string, args ...any) *Error {
 	e := &Error{Code: c, Message: "idempotency: " + fmt.Sprintf(format, args...), Cause: cause}

@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/connect-idempotency/connect-idempotency-go/idempotency"
 )
@@ -47,6 +49,36 @@ func TestReasonOf(t *testing.T) {
 	} {
 		if got := idempotency.ReasonOf(c.err); got != c.want {
 			t.Errorf("%s: ReasonOf = %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestRetryDelay(t *testing.T) {
+	t.Parallel()
+	in := func(d time.Duration) *anypb.Any {
+		return detail(t, &errdetails.RetryInfo{RetryDelay: durationpb.New(d)})
+	}
+	of := func(details ...*anypb.Any) error {
+		return &idempotency.Error{Code: code.Code_ABORTED, Details: details}
+	}
+	for name, c := range map[string]struct {
+		err  error
+		want time.Duration
+		ok   bool
+	}{
+		"nothing":                 {nil, 0, false},
+		"another error":           {errors.New("no"), 0, false},
+		"no details":              {of(), 0, false},
+		"one":                     {of(in(time.Second)), time.Second, true},
+		"one, wrapped":            {fmt.Errorf("call: %w", of(in(time.Second))), time.Second, true},
+		"the longest of several":  {of(in(time.Second), in(3*time.Second), in(2*time.Second)), 3 * time.Second, true},
+		"less than zero":          {of(in(-time.Second)), 0, true},
+		"one that says nothing":   {of(detail(t, &errdetails.RetryInfo{})), 0, true},
+		"one that does not parse": {of(&anypb.Any{TypeUrl: in(0).TypeUrl, Value: []byte{0xff}}), 0, false},
+		"another detail":          {of(detail(t, &errdetails.ErrorInfo{})), 0, false},
+	} {
+		if got, ok := idempotency.RetryDelay(c.err); got != c.want || ok != c.ok {
+			t.Errorf("%s: RetryDelay = %v, %v, want %v, %v", name, got, ok, c.want, c.ok)
 		}
 	}
 }

@@ -58,11 +58,7 @@ func (i *interceptor) details(e *connect.Error) []*anypb.Any {
 	if written, err := i.writtenDetails(e); err == nil && len(written) == len(e.Details()) {
 		return written
 	}
-	details := make([]*anypb.Any, len(e.Details()))
-	for n, d := range e.Details() {
-		details[n] = &anypb.Any{TypeUrl: anyPrefix + d.Type(), Value: d.Bytes()}
-	}
-	return details
+	return plainDetails(e)
 }
 
 // anyPrefix stands before the type's name in most details' URLs.

@@ -3,10 +3,8 @@ package grpcgo
 import (
 	"errors"
 	"strconv"
-	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/code"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -32,22 +30,11 @@ func refuse(call grpc.ServerTransportStream, err error) error {
 		e = &idempotency.Error{Code: code.Code_INTERNAL, Message: "idempotency: the call was refused", Cause: err}
 	}
 	trailer := given(e.Metadata)
-	if delay, ok := retryDelay(e); ok {
+	if delay, ok := idempotency.RetryDelay(e); ok {
 		trailer.Set(pushback, strconv.FormatInt(delay.Milliseconds(), 10))
 	}
 	setTrailer(call, trailer)
 	return newStatusError(e)
-}
-
-// retryDelay is the error's google.rpc.RetryInfo.
-func retryDelay(e *idempotency.Error) (time.Duration, bool) {
-	for _, d := range e.Details {
-		info := new(errdetails.RetryInfo)
-		if d.MessageIs(info) && d.UnmarshalTo(info) == nil {
-			return max(info.GetRetryDelay().AsDuration(), 0), true
-		}
-	}
-	return 0, false
 }
 
 // replayError turns a stored error into grpc's, with what was stored beside it. An error's own metadata, which Connect

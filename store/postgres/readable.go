@@ -87,7 +87,7 @@ func stringFits(text []byte) (length int, fits bool) {
 	}
 }
 
-// escaped reads the \uXXXX that text begins with; -1 where it begins with none.
+// escaped reads the escape by \u and four digits that text begins with; -1 where it begins with none.
 func escaped(text []byte) rune {
 	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
 		return -1

@@ -88,12 +88,12 @@ func (s Sweeper) pass(ctx context.Context, at *sweep) {
 		if ctx.Err() != nil {
 			return
 		}
+		at.fit(time.Since(start), s.Batch) // one that timed out too
 		s.Swept(deleted, err)
 		if err != nil {
 			return
 		}
 		at.cursor = next
-		at.fit(time.Since(start), s.Batch)
 		if deleted < asked {
 			return
 		}

@@ -91,11 +91,26 @@ func TestSweeperGrowsItsBatchesAgain(t *testing.T) {
 	})
 }
 
+// A batch that fails since it takes too long is made smaller as well, or nothing would ever be swept.
+func TestSweeperMakesBatchesSmallerThatTimeOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slow{Store: memory.New(), perRow: 10 * time.Millisecond, timeout: time.Second}
+		deleted := 0
+		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
+		defer stop()
+		store.Sweeper{Store: s, Batch: 400, Swept: func(n int, _ error) { deleted += n }}.Run(ctx)
+		if deleted == 0 {
+			t.Errorf("nothing was deleted in %d batches, the last of %d rows", len(s.asked), s.asked[len(s.asked)-1])
+		}
+	})
+}
+
 // slow is a store that has always something to sweep, and takes its time for each row.
 type slow struct {
 	store.Store
 	perRow     time.Duration
-	quickAfter int // batches, if not zero
+	quickAfter int           // batches, if not zero
+	timeout    time.Duration // of a batch, if not zero
 	asked      []int
 }
 
@@ -104,9 +119,14 @@ func (s *slow) Sweep(ctx context.Context, from store.Cursor, limit int) (store.C
 	if s.quickAfter > 0 && len(s.asked) > s.quickAfter {
 		return from, limit, nil
 	}
+	takes := time.Duration(limit) * s.perRow
+	if s.timeout > 0 && takes > s.timeout {
+		<-time.After(s.timeout)
+		return from, 0, context.DeadlineExceeded
+	}
 	select {
 	case <-ctx.Done():
-	case <-time.After(time.Duration(limit) * s.perRow):
+	case <-time.After(takes):
 	}
 	return from, limit, nil
 }

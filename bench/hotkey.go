@@ -13,8 +13,6 @@ import (
 	"github.com/connect-idempotency/connect-idempotency-go/gen/charges/v1/chargesv1connect"
 	"github.com/connect-idempotency/connect-idempotency-go/idempotency"
 	"github.com/connect-idempotency/connect-idempotency-go/interceptor"
-	"github.com/connect-idempotency/connect-idempotency-go/store"
-	"github.com/connect-idempotency/connect-idempotency-go/store/postgres"
 )
 
 // hotCallers send the same key at the same time.
@@ -28,23 +26,7 @@ type hotKey struct {
 	P50, Last           time.Duration // from the end of the handler to the callers' answers
 }
 
-// claims counts the claims on a store, and says when there were enough.
-type claims struct {
-	*postgres.Store
-	n      atomic.Int64
-	enough chan struct{}
-}
-
-// Claim counts.
-func (c *claims) Claim(ctx context.Context, claim store.Claim) (store.Found, store.Attempt, error) {
-	found, attempt, err := c.Store.Claim(ctx, claim)
-	if c.n.Add(1) == hotCallers {
-		close(c.enough)
-	}
-	return found, attempt, err
-}
-
-// measureHotKey has all callers meet one key. Its handler ends when all others have found it in progress.
+// measureHotKey has all callers meet one key. Its handler ends when all others wait.
 func measureHotKey(ctx context.Context, at, mode string, p *progress) (h hotKey, err error) {
 	p.say("hot key: %d callers, %s", hotCallers, mode)
 	s, err := newStage(ctx, conditions{at: at, callers: hotCallers, message: smallMessage})
@@ -52,8 +34,14 @@ func measureHotKey(ctx context.Context, at, mode string, p *progress) (h hotKey,
 		return h, err
 	}
 	h.Mode = mode
-	keys := &claims{Store: s.stores[mode], enough: make(chan struct{})}
-	g, err := s.guard(keys, idempotency.WithWaiting(stopTimeout))
+	var waiting atomic.Int64
+	allWait := make(chan struct{})
+	g, err := s.guard(s.stores[mode], idempotency.WithWaiting(stopTimeout), idempotency.WithObserver(
+		func(_ context.Context, e idempotency.Event) {
+			if e.Outcome == idempotency.Waiting && waiting.Add(1) == hotCallers-1 {
+				close(allWait)
+			}
+		}))
 	if err != nil {
 		return h, err
 	}
@@ -62,7 +50,7 @@ func measureHotKey(ctx context.Context, at, mode string, p *progress) (h hotKey,
 	clients := s.serve(mode, func(ctx context.Context, req createRequest) (createResponse, error) {
 		runs.Add(1)
 		select {
-		case <-keys.enough:
+		case <-allWait:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}

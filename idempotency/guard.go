@@ -128,17 +128,16 @@ func (g *Guard) Do(ctx context.Context, c Call, run func(context.Context) Reply)
 
 // once goes through the flow from the claim on.
 func (g *Guard) once(ctx context.Context, k *keyed, run func(context.Context) Reply) (Reply, bool, error) {
-	found, attempt, err := g.claim(ctx, k)
-	if err == nil && attempt == nil {
-		found, attempt, err = g.wait(ctx, k, found)
+	if k.policy.Wait > 0 {
+		defer g.room.depart(k)
 	}
+	found, attempt, err := g.claimOrWait(ctx, k)
 	if err != nil {
 		return g.refuse(ctx, k, Failed, err)
 	}
 	if attempt == nil {
 		return g.answer(ctx, k, found)
 	}
-	defer g.room.settled(k.id)
 	runCtx, stop := g.runContext(ctx, k)
 	defer stop()
 	return g.settle(ctx, k, attempt, g.run(ctx, runCtx, k, attempt, run))

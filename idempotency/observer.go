@@ -8,7 +8,7 @@ import (
 // Outcome says how a guarded call ended.
 type Outcome string
 
-// Every guarded call ends with exactly one of these, but for TakenOver, which comes in addition, before the handler runs.
+// Every guarded call ends with exactly one of these, but for Waiting and TakenOver, which come in addition, before it ends.
 const (
 	// Executed: the handler ran and its reply is kept.
 	Executed Outcome = "executed"
@@ -22,6 +22,8 @@ const (
 	Reused Outcome = "reused"
 	// InProgress: another attempt holds the key.
 	InProgress Outcome = "in_progress"
+	// Waiting: an attempt holds the key, or a call with it that waits too, and this call begins to wait; see [WithWaiting].
+	Waiting Outcome = "waiting"
 	// TakenOver: the key was claimed from an attempt whose lease was over.
 	TakenOver Outcome = "taken_over"
 	// Invalid: there was no key where one is required, or it was malformed.

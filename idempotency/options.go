@@ -60,8 +60,9 @@ func WithDetached(limit time.Duration) Option {
 // WithWaiting has a call that meets its key in progress wait for the first call to end, for at most limit, and then replays
 // its reply; if the first call is released, one of those who wait runs. Past the limit, or past [WithMaxWaiters], the answer
 // is "in progress" as without it. A call that waits holds no connection: one poller per process looks for all of them, in
-// one query, every 20 to 500 milliseconds, and at once where the first call runs in this process. Zero, the default, is not
-// to wait; less than zero is an error of New.
+// one query, every 20 to 500 milliseconds, and at once where the first call runs in this process. A call that comes while
+// the same request is claimed, run or waited for in this process sends nothing of its own. Zero, the default, is not to wait;
+// less than zero is an error of New.
 func WithWaiting(limit time.Duration) Option { return func(g *Guard) { g.policy.Wait = limit } }
 
 // WithMaxWaiters sets how many calls of this process may wait at the same time. Default [DefaultMaxWaiters]. Zero means

@@ -10,20 +10,26 @@ import (
 	"github.com/connect-idempotency/connect-idempotency-go/store"
 )
 
-// wait has a call that met its key in progress wait for the first call to end, if its policy says so, and tries the claim
-// again when the key seems free. It returns as claim does: a reply that was found, a claim that was won, or, when the
-// time is over or too many wait already, what stands in the way.
-func (g *Guard) wait(ctx context.Context, k *keyed, found store.Found) (store.Found, store.Attempt, error) {
+// claimOrWait tries to win the key, as claim does. Where the call's policy says so, it has a call that meets its key in
+// progress wait for the first call to end, and tries again when the key seems free. A call whose key is claimed, run or
+// waited for by the same request of this process waits with that one, and sends nothing of its own.
+func (g *Guard) claimOrWait(ctx context.Context, k *keyed) (found store.Found, attempt store.Attempt, err error) {
 	if k.policy.Wait <= 0 {
-		return found, nil, nil
+		return g.claim(ctx, k)
 	}
-	timeout := time.NewTimer(k.policy.Wait)
-	defer timeout.Stop()
-	for g.mayWait(k, found) {
-		w := g.room.enter(k.id)
-		if w == nil {
+	w := g.room.arrive(k)
+	if w == nil {
+		if found, attempt, err = g.claim(ctx, k); err != nil || attempt != nil || !g.mayWait(k, found) {
+			return found, attempt, err
+		}
+		if w = g.room.enter(k); w == nil {
 			return found, nil, nil
 		}
+	}
+	g.observe(ctx, k, Event{Outcome: Waiting})
+	timeout := time.NewTimer(k.policy.Wait)
+	defer timeout.Stop()
+	for w != nil {
 		select {
 		case <-timeout.C:
 			g.room.leave(w)
@@ -34,12 +40,14 @@ func (g *Guard) wait(ctx context.Context, k *keyed, found store.Found) (store.Fo
 		case found = <-w.told:
 		}
 		if found.State == store.Absent || found.Expired || found.LeaseOver() {
-			var attempt store.Attempt
-			var err error
 			if found, attempt, err = g.claim(ctx, k); err != nil || attempt != nil {
 				return found, attempt, err
 			}
 		}
+		if !g.mayWait(k, found) {
+			break
+		}
+		w = g.room.enter(k)
 	}
 	return found, nil, nil
 }
@@ -65,6 +73,7 @@ type waitRoom struct {
 	limit int
 
 	mu      sync.Mutex
+	present map[request]int        // calls that claim, run or wait, where their policy is to wait
 	keys    map[store.ID][]*waiter // in the order of their coming
 	waiting int
 	polling bool
@@ -72,27 +81,67 @@ type waitRoom struct {
 	fresh   chan struct{} // tells it of a key that it has not looked for
 }
 
+// request is a key with what it is used for.
+type request struct {
+	id          store.ID
+	fingerprint string
+}
+
 type waiter struct {
 	id   store.ID
 	told chan store.Found // of what became of the key; room for one
+	// unseen: the call has not looked at the key's row itself, and is to see whether it is its own request's.
+	unseen bool
 }
 
 func newWaitRoom(g *Guard, limit int) *waitRoom {
-	return &waitRoom{guard: g, limit: limit, keys: make(map[store.ID][]*waiter), soon: make(chan struct{}, 1), fresh: make(chan struct{}, 1)}
+	return &waitRoom{
+		guard: g, limit: limit, present: make(map[request]int), keys: make(map[store.ID][]*waiter),
+		soon: make(chan struct{}, 1), fresh: make(chan struct{}, 1),
+	}
 }
 
-// enter returns nil where the room is full.
-func (r *waitRoom) enter(id store.ID) *waiter {
+// arrive makes a call known until it departs. Where the same request is here already, the call waits with it; else, and
+// where the room is full, it is to claim the key, and arrive returns nil.
+func (r *waitRoom) arrive(k *keyed) *waiter {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	same := request{k.id, k.fingerprint}
+	r.present[same]++
+	if r.present[same] == 1 {
+		return nil
+	}
+	return r.add(&waiter{id: k.id, told: make(chan store.Found, 1), unseen: true})
+}
+
+// depart ends what arrive began. Whoever waits for the key need not wait for the next look.
+func (r *waitRoom) depart(k *keyed) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	same := request{k.id, k.fingerprint}
+	if r.present[same]--; r.present[same] == 0 {
+		delete(r.present, same)
+	}
+	if len(r.keys[k.id]) > 0 {
+		signal(r.soon)
+	}
+}
+
+// enter has a call wait that has seen its key in progress. It returns nil where the room is full.
+func (r *waitRoom) enter(k *keyed) *waiter {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.add(&waiter{id: k.id, told: make(chan store.Found, 1)})
+}
+
+func (r *waitRoom) add(w *waiter) *waiter {
 	if r.waiting >= r.limit {
 		return nil
 	}
-	w := &waiter{id: id, told: make(chan store.Found, 1)}
-	if len(r.keys[id]) == 0 {
+	if len(r.keys[w.id]) == 0 {
 		signal(r.fresh)
 	}
-	r.keys[id] = append(r.keys[id], w)
+	r.keys[w.id] = append(r.keys[w.id], w)
 	r.waiting++
 	if !r.polling {
 		r.polling = true
@@ -105,33 +154,20 @@ func (r *waitRoom) enter(id store.ID) *waiter {
 func (r *waitRoom) leave(w *waiter) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i, other := range r.keys[w.id] {
-		if other == w {
-			r.remove(w.id, i, i+1)
-			return
-		}
+	if i := slices.Index(r.keys[w.id], w); i >= 0 {
+		r.put(w.id, slices.Delete(r.keys[w.id], i, i+1), 1)
 	}
 }
 
-// remove takes waiters of a key out of the room.
-func (r *waitRoom) remove(id store.ID, from, to int) {
-	r.waiting -= to - from
-	if rest := slices.Delete(r.keys[id], from, to); len(rest) > 0 {
+// put leaves the rest of those who wait for a key in the room, when some have gone.
+func (r *waitRoom) put(id store.ID, rest []*waiter, gone int) {
+	if len(rest) > 0 {
 		r.keys[id] = rest
 	} else {
 		delete(r.keys, id)
 	}
-	if r.waiting == 0 {
-		signal(r.soon) // it ends then
-	}
-}
-
-// settled says that an attempt of this process has settled a key: whoever waits for it need not wait for the next look.
-func (r *waitRoom) settled(id store.ID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.keys[id]) > 0 {
-		signal(r.soon)
+	if r.waiting -= gone; r.waiting == 0 {
+		signal(r.soon) // the poller ends then
 	}
 }
 
@@ -188,8 +224,7 @@ func (r *waitRoom) awaited() ([]store.ID, bool) {
 	return ids, r.polling
 }
 
-// look tells what became of keys: of a reply, all who wait for it; of a key that seems free, the one who has waited
-// longest. The others wait on, for what that one's call will end in.
+// look tells what became of keys.
 func (r *waitRoom) look(ids []store.ID) {
 	ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
 	defer cancel()
@@ -202,19 +237,23 @@ func (r *waitRoom) look(ids []store.ID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, found := range all {
-		tell := len(r.keys[found.ID])
-		switch {
-		case found.State == store.Absent || found.Expired || found.LeaseOver():
-			tell = min(tell, 1)
-		case found.State == store.InProgress:
-			tell = 0
-		}
-		if tell == 0 {
-			continue
-		}
-		for _, w := range r.keys[found.ID][:tell] {
-			w.told <- found
-		}
-		r.remove(found.ID, 0, tell)
+		r.tell(found)
 	}
+}
+
+// tell says what became of a key: of a reply, to all who wait for it; of a key that seems free, to the one who has waited
+// longest, while the others wait on for what that one's call will end in; of one in progress, to those who have not seen it.
+func (r *waitRoom) tell(found store.Found) {
+	free := found.State == store.Absent || found.Expired || found.LeaseOver()
+	goesOn := found.State == store.InProgress && !free
+	told := 0
+	rest := slices.DeleteFunc(r.keys[found.ID], func(w *waiter) bool {
+		if free && told > 0 || goesOn && (!w.unseen || found.OutOfSight()) {
+			return false
+		}
+		w.told <- found
+		told++
+		return true
+	})
+	r.put(found.ID, rest, told)
 }

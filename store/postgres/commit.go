@@ -16,6 +16,9 @@ import (
 func (a *txAttempt) Complete(ctx context.Context, r store.Record, keepWrites bool) error {
 	a.tx.ended.Store(true)
 	err := a.commit(ctx, r, r.Code == code.Code_OK || keepWrites)
+	if err == nil {
+		a.store.recent.add(a.claim.ID)
+	}
 	if err == nil || definite(err) || errors.Is(err, store.ErrRejected) {
 		return a.end(ctx, err)
 	}
@@ -53,7 +56,7 @@ func (a *txAttempt) commit(ctx context.Context, r store.Record, keepWrites bool)
 func (a *txAttempt) insertArgs(r store.Record) []any {
 	c := &a.claim
 	return []any{c.ID.Scope, c.ID.Key, c.Procedure, r.State.String(), uuid(c.Token), a.number, c.RequestHash,
-		codeText(r.Code), readableText(r), r.Reply, c.TTL.Microseconds(), c.Lease.Microseconds()}
+		codeText(r.Code), readableText(r), r.Reply, c.TTL, c.Lease}
 }
 
 // readCommit reads the results of the last flight: n statements, of which the one at inserted is the finished row's.

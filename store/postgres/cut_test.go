@@ -16,7 +16,7 @@ type path struct {
 	want    store.State // of the key, at the end
 }
 
-func paths() map[string]path {
+func paths(url string) map[string]path {
 	both, leased := []string{"leased", "transactional"}, []string{"leased"}
 	return map[string]path{
 		"claim": {both, func(t *testing.T, s *postgres.Store, c store.Claim) func() error {
@@ -80,6 +80,16 @@ func paths() map[string]path {
 				return nil
 			}
 		}, store.Completed},
+		"replay elsewhere": {both, func(t *testing.T, s *postgres.Store, c store.Claim) func() error {
+			t.Helper()
+			complete(t, win(t, newStore(t, "leased", poolOn(t, url)), c), done("reply"))
+			return func() error {
+				if found := lose(t, s, c); string(found.Record.Reply) != "reply" {
+					t.Errorf("found %+v", found)
+				}
+				return nil
+			}
+		}, store.Completed},
 		"sweep": {both, func(t *testing.T, s *postgres.Store, c store.Claim) func() error {
 			t.Helper()
 			complete(t, win(t, s, c), done("reply"))
@@ -108,7 +118,7 @@ func overdue(t *testing.T, s *postgres.Store, c store.Claim) (found store.Found)
 // COMMIT of a transaction has tests of its own.
 func TestEveryFlightSurvivesACut(t *testing.T) {
 	url := newDatabase(t)
-	for name, p := range paths() {
+	for name, p := range paths(url) {
 		for _, mode := range p.modes {
 			for where, c := range map[string]cut{"before the server": beforeServer, "midway": midway, "before the answer": beforeAnswer} {
 				t.Run(name+"/"+mode+"/"+where, func(t *testing.T) {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"google.golang.org/genproto/googleapis/rpc/code"
 
 	"github.com/connect-idempotency/connect-idempotency-go/store"
@@ -20,14 +22,16 @@ type foundRow struct {
 	attempt     int
 	requestHash string
 	procedure   string
-	expired     bool
-	leaseLeft   *int64
+	expiresAt   pgtype.Timestamptz
+	leaseUntil  pgtype.Timestamptz // null where the key is not in progress
+	now         time.Time          // the server's
 	code        *string
 	reply       []byte
 }
 
 func (r *foundRow) targets() []any {
-	return []any{&r.state, &r.token, &r.attempt, &r.requestHash, &r.procedure, &r.expired, &r.leaseLeft, &r.code, &r.reply}
+	return []any{&r.state, &r.token, &r.attempt, &r.requestHash, &r.procedure, &r.expiresAt, &r.leaseUntil, &r.now,
+		&r.code, &r.reply}
 }
 
 func (r *foundRow) found(id store.ID) (store.Found, error) {
@@ -42,11 +46,9 @@ func (r *foundRow) found(id store.ID) (store.Found, error) {
 		Attempt:     r.attempt,
 		RequestHash: r.requestHash,
 		Procedure:   r.procedure,
-		Expired:     r.expired,
+		LeaseLeft:   left(r.leaseUntil, r.now),
 	}
-	if r.leaseLeft != nil {
-		f.LeaseLeft = time.Duration(*r.leaseLeft) * time.Microsecond
-	}
+	f.Expired = f.LeaseLeft <= 0 && left(r.expiresAt, r.now) <= 0
 	if state == store.InProgress {
 		return f, nil
 	}
@@ -55,6 +57,20 @@ func (r *foundRow) found(id store.ID) (store.Found, error) {
 		f.Record.Code = parseCode(*r.code)
 	}
 	return f, nil
+}
+
+// left is how long it is until a row's time has come; null is now.
+func left(t pgtype.Timestamptz, now time.Time) time.Duration {
+	switch {
+	case !t.Valid:
+		return 0
+	case t.InfinityModifier == pgtype.Infinity:
+		return math.MaxInt64
+	case t.InfinityModifier == pgtype.NegativeInfinity:
+		return math.MinInt64
+	default:
+		return t.Time.Sub(now)
+	}
 }
 
 // scanFound reads the row that lookSQL found, if any.

@@ -12,29 +12,69 @@ import (
 )
 
 // claimLeased inserts the row and looks, in one flight: two statements, since one alone would not see a row that another
-// transaction commits after the statement began.
-func (s *Store) claimLeased(ctx context.Context, c store.Claim) (store.Found, store.Attempt, error) {
-	found, attempt, err := s.win(ctx, c, s.sql.claim, s.claimArgs(c)...)
-	if err != nil {
+// transaction commits after the statement began. A second sending, after an acknowledgement that was lost, may meet the row
+// that the first one made, and knows it by its token.
+func (s *Store) claimLeased(ctx context.Context, c store.Claim) (found store.Found, _ store.Attempt, err error) {
+	look, args := s.sql.lookOther, []any{c.ID.Scope, c.ID.Key, uuid(c.Token)}
+	err = s.query(ctx, func(b *pgx.Batch) {
+		b.Queue(s.sql.claim, s.claimArgs(c)...)
+		b.Queue(look, args...)
+		look, args = s.sql.look, args[:2]
+	}, func(results pgx.BatchResults) error {
+		tag, err := results.Exec()
+		if err != nil {
+			return err
+		}
+		if found, err = scanFound(results.QueryRow(), c.ID); err == nil && tag.RowsAffected() > 0 {
+			found = claimed(c, 1)
+		}
+		return err
+	})
+	switch {
+	case err != nil:
 		return store.Found{}, nil, fmt.Errorf("postgres: claim: %w", err)
-	}
-	if found.State == store.Absent {
+	case found.State == store.Absent:
 		// The key's lock is held, by a transactional attempt or for the moment of another claim.
 		return outOfSight(c.ID), nil, nil
+	default:
+		return found, s.attempt(c, found), nil
 	}
-	return found, attempt, nil
 }
 
 // takeOverLeased updates the row that was seen and looks, in one flight.
-func (s *Store) takeOverLeased(ctx context.Context, c store.Claim, seen store.Token) (store.Found, store.Attempt, error) {
-	found, attempt, err := s.win(ctx, c, s.sql.takeOver, append(s.claimArgs(c), uuid(seen))...)
-	if err != nil {
+func (s *Store) takeOverLeased(ctx context.Context, c store.Claim, seen store.Token) (found store.Found, _ store.Attempt, err error) {
+	err = s.query(ctx, func(b *pgx.Batch) {
+		b.Queue(s.sql.takeOver, append(s.claimArgs(c), uuid(seen))...)
+		b.Queue(s.sql.look, c.ID.Scope, c.ID.Key)
+	}, func(results pgx.BatchResults) error {
+		if _, err := results.Exec(); err != nil {
+			return err
+		}
+		found, err = scanFound(results.QueryRow(), c.ID)
+		return err
+	})
+	switch {
+	case err != nil:
 		return store.Found{}, nil, fmt.Errorf("postgres: take over: %w", err)
-	}
-	if attempt == nil && found.Token == seen && stale(found) {
+	case found.Token == seen && stale(found):
 		return outOfSight(c.ID), nil, nil // still there to be taken, so another holds its lock
+	default:
+		return found, s.attempt(c, found), nil
 	}
-	return found, attempt, nil
+}
+
+// claimed is what a claim that won has made.
+func claimed(c store.Claim, attempt int) store.Found {
+	return store.Found{ID: c.ID, State: store.InProgress, Token: c.Token, Attempt: attempt, RequestHash: c.RequestHash,
+		Procedure: c.Procedure, LeaseLeft: c.Lease}
+}
+
+// attempt is the claim's, where its token stands in the row, and nil where another's does.
+func (s *Store) attempt(c store.Claim, found store.Found) store.Attempt {
+	if found.Token != c.Token {
+		return nil
+	}
+	return &leasedAttempt{store: s, id: c.ID, token: c.Token, lease: c.Lease}
 }
 
 // outOfSight is what is known of a key whose lock is held.
@@ -45,27 +85,7 @@ func stale(f store.Found) bool { return f.Expired || f.LeaseOver() }
 
 func (s *Store) claimArgs(c store.Claim) []any {
 	return []any{c.ID.Scope, c.ID.Key, c.Procedure, uuid(c.Token), c.RequestHash,
-		c.Lease.Microseconds(), c.TTL.Microseconds(), s.lockID(c.ID)}
-}
-
-// win sends a claim and a look. The claim has won where its own token stands in the row then, whether the first sending or
-// a second one, after an acknowledgement that was lost, put it there.
-func (s *Store) win(ctx context.Context, c store.Claim, sql string, args ...any) (found store.Found, _ store.Attempt, err error) {
-	queue := func(b *pgx.Batch) {
-		b.Queue(sql, args...)
-		b.Queue(s.sql.look, c.ID.Scope, c.ID.Key)
-	}
-	err = s.query(ctx, queue, func(results pgx.BatchResults) error {
-		if _, err := results.Exec(); err != nil {
-			return err
-		}
-		found, err = scanFound(results.QueryRow(), c.ID)
-		return err
-	})
-	if err != nil || found.Token != c.Token {
-		return found, nil, err
-	}
-	return found, &leasedAttempt{store: s, id: c.ID, token: c.Token, lease: c.Lease}, nil
+		c.Lease, c.TTL, s.lockID(c.ID)}
 }
 
 // leasedAttempt is a claim that has committed.
@@ -81,13 +101,14 @@ func (a *leasedAttempt) Context(ctx context.Context) context.Context { return ct
 // Complete stores the record by an UPDATE that the token fences, in one flight.
 func (a *leasedAttempt) Complete(ctx context.Context, r store.Record, _ bool) error {
 	n, err := a.store.exec(ctx, a.store.sql.complete, a.id.Scope, a.id.Key, uuid(a.token),
-		r.State.String(), codeText(r.Code), readableText(r), r.Reply, a.lease.Microseconds())
+		r.State.String(), codeText(r.Code), readableText(r), r.Reply, a.lease)
 	if err == nil && n == 0 {
 		err = store.ErrFenced
 	}
 	if err != nil {
 		return fmt.Errorf("postgres: complete: %w", err)
 	}
+	a.store.recent.add(a.id)
 	return nil
 }
 
@@ -112,7 +133,7 @@ func (s *Store) Renew(ctx context.Context, held []store.Held, lease time.Duratio
 		scopes[i], keys[i], tokens[i] = h.ID.Scope, h.ID.Key, uuid(h.Token)
 	}
 	queue := func(b *pgx.Batch) {
-		b.Queue(s.sql.renew, scopes, keys, tokens, lease.Microseconds())
+		b.Queue(s.sql.renew, scopes, keys, tokens, lease)
 	}
 	err = s.query(ctx, queue, func(results pgx.BatchResults) error {
 		rows, err := results.Query()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -50,8 +51,8 @@ func TestCompletionAndRenewalAreHOT(t *testing.T) {
 	inTx(t, func(ctx context.Context, s *Store, tx pgx.Tx) {
 		token, args := testClaim(s, "k")
 		mustExec(t, tx, s.sql.claim, args...)
-		mustExec(t, tx, s.sql.renew, []string{"s"}, []string{"k"}, []pgtype.UUID{uuid(token)}, int64(1e7))
-		mustExec(t, tx, s.sql.complete, "s", "k", uuid(token), "completed", "OK", `{"id":"1"}`, []byte("reply"), int64(1e7))
+		mustExec(t, tx, s.sql.renew, []string{"s"}, []string{"k"}, []pgtype.UUID{uuid(token)}, 10*time.Second)
+		mustExec(t, tx, s.sql.complete, "s", "k", uuid(token), "completed", "OK", `{"id":"1"}`, []byte("reply"), 10*time.Second)
 		var updated, hot int
 		err := tx.QueryRow(ctx, `select n_tup_upd, n_tup_hot_upd from pg_stat_xact_user_tables where relname = $1`, s.table).
 			Scan(&updated, &hot)
@@ -72,7 +73,7 @@ func TestKeysCommitSynchronously(t *testing.T) {
 			return s.sql.claim, args
 		},
 		"completion": func(s *Store) (string, []any) {
-			return s.sql.complete, []any{"s", "held", uuid(store.Token{1}), "completed", "OK", nil, []byte("reply"), int64(1)}
+			return s.sql.complete, []any{"s", "held", uuid(store.Token{1}), "completed", "OK", nil, []byte("reply"), time.Second}
 		},
 		"take-over": func(s *Store) (string, []any) {
 			_, args := testClaim(s, "held")
@@ -113,7 +114,7 @@ func TestPlans(t *testing.T) {
 			args []any
 		}{
 			"look":     {s.sql.look, []any{"s", "k"}},
-			"complete": {s.sql.complete, []any{"s", "k", uuid(store.NewToken()), "completed", "OK", nil, []byte("r"), int64(1)}},
+			"complete": {s.sql.complete, []any{"s", "k", uuid(store.NewToken()), "completed", "OK", nil, []byte("r"), time.Second}},
 			"sweep":    {s.sql.sweep, []any{"2020-01-01", 10}},
 		} {
 			rows, err := tx.Query(ctx, "explain "+q.sql, append([]any{pgx.QueryExecModeSimpleProtocol}, q.args...)...)

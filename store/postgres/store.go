@@ -37,6 +37,7 @@ type Store struct {
 	logger        *slog.Logger
 	sql           statements
 	closedTx      pgx.Tx // what a handler's transaction is once the handler has returned
+	recent        *recent
 	behind        behind.Group
 }
 
@@ -65,6 +66,7 @@ func newStore(pool *pgxpool.Pool, transactional bool, opts []Option) (*Store, er
 		isolation:     pgx.ReadCommitted,
 		timeout:       DefaultTimeout,
 		closedTx:      newClosedTx(),
+		recent:        newRecent(),
 	}
 	for _, opt := range opts {
 		opt(s)
@@ -125,12 +127,24 @@ func WithLogger(logger *slog.Logger) Option { return func(s *Store) { s.logger =
 // Transactional reports whether the store was made by NewTransactional.
 func (s *Store) Transactional() bool { return s.transactional }
 
-// Claim claims an absent key, in one flight.
-func (s *Store) Claim(ctx context.Context, c store.Claim) (store.Found, store.Attempt, error) {
-	if s.transactional {
-		return s.begin(ctx, c, nil)
+// Claim claims an absent key, in one flight. A key that this store saw settled lately is looked at first: that answers a
+// retry, and costs a flight more where the key is free again.
+func (s *Store) Claim(ctx context.Context, c store.Claim) (found store.Found, attempt store.Attempt, err error) {
+	found, known, err := s.lookFirst(ctx, c.ID)
+	switch {
+	case err != nil:
+		return store.Found{}, nil, fmt.Errorf("postgres: claim: %w", err)
+	case known:
+		return found, nil, nil
+	case s.transactional:
+		found, attempt, err = s.begin(ctx, c, nil)
+	default:
+		found, attempt, err = s.claimLeased(ctx, c)
 	}
-	return s.claimLeased(ctx, c)
+	if found.State == store.Completed || found.State == store.NotKept {
+		s.recent.add(c.ID)
+	}
+	return found, attempt, err
 }
 
 // TakeOver claims a key whose row had expired or whose lease was over, in one flight.

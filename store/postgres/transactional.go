@@ -49,8 +49,7 @@ func (s *Store) beginOnce(ctx context.Context, c store.Claim, seen *store.Token)
 		a.rollbackBehind(ctx)
 		return found, nil, nil
 	}
-	return store.Found{ID: c.ID, State: store.InProgress, Token: c.Token, Attempt: a.number, RequestHash: c.RequestHash,
-		Procedure: c.Procedure, LeaseLeft: c.Lease}, a, nil
+	return claimed(c, a.number), a, nil
 }
 
 // txAttempt is a claim that is a transaction, in flight on conn.
@@ -73,8 +72,7 @@ func (a *txAttempt) claimFlight(ctx context.Context, seen *store.Token) (found s
 	b := new(pgx.Batch)
 	b.BeginTx(pgx.TxOptions{IsoLevel: a.store.isolation})
 	limit := max(a.claim.Lease, leastLimit)
-	b.Queue(sql.limits, milliseconds(limit), milliseconds(limit/clientChecks))
-	b.Queue(sql.tryLock, id.Scope, id.Key, lock)
+	b.Queue(sql.tryLock, id.Scope, id.Key, lock, milliseconds(limit), milliseconds(limit/clientChecks))
 	if seen != nil {
 		b.Queue(sql.removeStale, id.Scope, id.Key, uuid(*seen), lock)
 	}
@@ -111,12 +109,10 @@ func milliseconds(d time.Duration) string { return fmt.Sprintf("%dms", max(1, d.
 
 // readClaim reads what the first flight found, and the attempt's number where the key was free or was taken over.
 func (a *txAttempt) readClaim(results pgx.BatchResults, takingOver bool) (found store.Found, err error) {
-	for range 2 { // BEGIN and the limits
-		if _, err := results.Exec(); err != nil {
-			return found, err
-		}
+	if _, err := results.Exec(); err != nil { // BEGIN
+		return found, err
 	}
-	if err := results.QueryRow().Scan(&a.locked); err != nil {
+	if err := results.QueryRow().Scan(&a.locked, nil, nil, nil, nil); err != nil {
 		return found, err
 	}
 	if takingOver {

@@ -17,7 +17,9 @@ type Sweeper struct {
 	// take more than 50 milliseconds are made smaller, down to 10 rows, and larger again once they are quick: a statement
 	// that reads many pages from a slow disk holds its rows for as long.
 	Batch int
-	// Pause is the time between two batches of a pass, for other work to go through. Default 10 milliseconds.
+	// Pause is the least time between two batches of a pass, for other work to go through. Default 10 milliseconds. A sweeper
+	// rests three times as long as its last batch took, where that is longer: however much there is to sweep, and however
+	// busy the database, it works at most a quarter of the time.
 	Pause time.Duration
 	// Swept, if set, is told of each batch: how many rows it deleted, or why it failed. A failed pass is left, and the next
 	// one begins where it was.
@@ -58,6 +60,8 @@ const (
 	// one larger.
 	longBatch  = 50 * time.Millisecond
 	leastBatch = 10
+	// rest is how many times as long as its last batch took a sweeper rests at least.
+	rest = 3
 )
 
 // fit sets the next batch's size by what the last one took.
@@ -88,7 +92,8 @@ func (s Sweeper) pass(ctx context.Context, at *sweep) {
 		if ctx.Err() != nil {
 			return
 		}
-		at.fit(time.Since(start), s.Batch) // one that timed out too
+		took := time.Since(start)
+		at.fit(took, s.Batch) // one that timed out too
 		s.Swept(deleted, err)
 		if err != nil {
 			return
@@ -100,7 +105,7 @@ func (s Sweeper) pass(ctx context.Context, at *sweep) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(s.Pause):
+		case <-time.After(max(s.Pause, rest*took)):
 		}
 	}
 }

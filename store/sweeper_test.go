@@ -91,6 +91,27 @@ func TestSweeperGrowsItsBatchesAgain(t *testing.T) {
 	})
 }
 
+// However long its batches take, a sweeper works at most a quarter of the time; it rests for its pause where that is longer.
+func TestSweeperRestsAfterEachBatch(t *testing.T) {
+	for name, test := range map[string]struct{ perRow, pause, every time.Duration }{
+		"slow batches":  {time.Millisecond, 0, 40 * time.Millisecond},
+		"quick batches": {time.Microsecond, 0, 10*time.Millisecond + 10*time.Microsecond},
+		"a long pause":  {time.Millisecond, time.Second, time.Second + 10*time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &slow{Store: memory.New(), perRow: test.perRow}
+				ctx, stop := context.WithTimeout(t.Context(), 10*test.every-1)
+				defer stop()
+				store.Sweeper{Store: s, Batch: 10, Pause: test.pause}.Run(ctx)
+				if len(s.asked) != 10 {
+					t.Errorf("%d batches in the time of ten", len(s.asked))
+				}
+			})
+		})
+	}
+}
+
 // A batch that fails since it takes too long is made smaller as well, or nothing would ever be swept.
 func TestSweeperMakesBatchesSmallerThatTimeOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,53 +1,58 @@
 // Package recipes_test shows how the guard stands beside other interceptors.
+//
+// The order that loses nothing, the outermost first: tracing sees every call, replays and refusals too; who calls is settled
+// before whose key it is; what is not valid never claims a key; and the guard is next to the handler. Each adapter has it in
+// a file of its own, and beside it an order that shows what it is for.
 package recipes_test
 
 import (
 	"context"
 	"errors"
-	"net/http/httptest"
+	"slices"
 	"testing"
 
 	"buf.build/go/protovalidate"
-	"connectrpc.com/connect"
-	"connectrpc.com/otelconnect"
-	"connectrpc.com/validate"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
 	chargesv1 "github.com/connect-idempotency/connect-idempotency-go/gen/charges/v1"
-	"github.com/connect-idempotency/connect-idempotency-go/gen/charges/v1/chargesv1connect"
 	"github.com/connect-idempotency/connect-idempotency-go/idempotency"
-	"github.com/connect-idempotency/connect-idempotency-go/interceptor"
 	"github.com/connect-idempotency/connect-idempotency-go/internal/pgtest"
 	"github.com/connect-idempotency/connect-idempotency-go/store/postgres"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// inOrder is the recipe: tracing sees every call, replays and refusals too; who calls is settled before whose key it is; what
-// is not valid never claims a key; and the guard is next to the handler.
-func inOrder(tracing, validation, guard connect.Interceptor) connect.HandlerOption {
-	return connect.WithInterceptors(tracing, connect.UnaryInterceptorFunc(authenticate), validation, guard)
-}
+// order is how a server's interceptors stand.
+type order int
 
-// guardFirst is what the recipe is for: the guard stands outside of the others.
-func guardFirst(tracing, validation, guard connect.Interceptor) connect.HandlerOption {
-	return connect.WithInterceptors(guard, tracing, connect.UnaryInterceptorFunc(authenticate), validation)
+const (
+	inOrder    order = iota // the recipe
+	guardFirst              // the guard stands outside of the others, which is what the recipe is for
+)
+
+// charge makes a call, and returns the code of its answer. A key or a tenant that is "" is not sent.
+type charge func(ctx context.Context, key, tenant string, amount int64) codes.Code
+
+// start starts a charges service. It ends with the test.
+type start func(t *testing.T, o order, guard *idempotency.Guard, tracing *trace.TracerProvider) charge
+
+// servers are all that have a recipe.
+func servers() map[string]start {
+	return map[string]start{"connect": startConnect, "connect v2": startConnectV2, "grpc-go": startGRPC}
 }
 
 type tenantKey struct{}
 
-// authenticate takes the tenant's name for a proof of who calls.
-func authenticate(next connect.UnaryFunc) connect.UnaryFunc {
-	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
-		tenant := req.Header().Get("Authorization")
-		if tenant == "" {
-			return nil, connect.NewError(connect.CodeUnauthenticated, errors.New("log in first"))
-		}
-		return next(context.WithValue(ctx, tenantKey{}, tenant), req)
+// login takes the tenant's name for a proof of who calls.
+func login(ctx context.Context, authorization []string) (context.Context, error) {
+	if len(authorization) != 1 {
+		return nil, errors.New("log in first")
 	}
+	return context.WithValue(ctx, tenantKey{}, authorization[0]), nil
 }
 
 // positive is a validator that knows one rule, as if the schema had it.
@@ -62,12 +67,12 @@ func (positive) Validate(m proto.Message, _ ...protovalidate.ValidationOption) e
 
 // server is a charges service whose interceptors stand in some order, and its keys.
 type server struct {
-	client chargesv1connect.ChargeServiceClient
-	pool   *pgxpool.Pool
-	spans  *tracetest.SpanRecorder
+	call  charge
+	pool  *pgxpool.Pool
+	spans *tracetest.SpanRecorder
 }
 
-func newServer(t *testing.T, order func(tracing, validation, guard connect.Interceptor) connect.HandlerOption) *server {
+func newServer(t *testing.T, start start, o order) *server {
 	t.Helper()
 	s := &server{pool: pgtest.Pool(t, pgtest.Database(t)), spans: tracetest.NewSpanRecorder()}
 	keys, err := postgres.New(s.pool)
@@ -84,111 +89,96 @@ func newServer(t *testing.T, order func(tracing, validation, guard connect.Inter
 	if err != nil {
 		t.Fatal(err)
 	}
-	tracing, err := otelconnect.NewInterceptor(
-		otelconnect.WithTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(s.spans))), otelconnect.WithoutMetrics())
-	if err != nil {
-		t.Fatal(err)
-	}
-	validation := validate.NewInterceptor(validate.WithValidator(positive{}))
-	_, handler := chargesv1connect.NewChargeServiceHandler(service{}, order(tracing, validation, interceptor.New(guard)))
-	web := httptest.NewServer(handler)
-	t.Cleanup(web.Close)
-	s.client = chargesv1connect.NewChargeServiceClient(web.Client(), web.URL)
+	s.call = start(t, o, guard, trace.NewTracerProvider(trace.WithSpanProcessor(s.spans)))
 	return s
 }
 
-type service struct {
-	chargesv1connect.UnimplementedChargeServiceHandler
-}
-
-func (service) CreateCharge(
-	context.Context, *connect.Request[chargesv1.CreateChargeRequest],
-) (*connect.Response[chargesv1.CreateChargeResponse], error) {
-	return connect.NewResponse(new(chargesv1.CreateChargeResponse)), nil
-}
-
-// charge makes a call with the key k, and returns the code of its answer, 0 for success.
-func (s *server) charge(t *testing.T, tenant string, amount int64) connect.Code {
+// charge makes a call with the key k, which must be answered with a code and leave a number of rows.
+func (s *server) charge(t *testing.T, tenant string, amount int64, want codes.Code, wantRows int) {
 	t.Helper()
-	req := connect.NewRequest(&chargesv1.CreateChargeRequest{Amount: amount})
-	req.Header().Set("Idempotency-Key", "k")
-	if tenant != "" {
-		req.Header().Set("Authorization", tenant)
+	if got := s.call(t.Context(), "k", tenant, amount); got != want {
+		t.Errorf("%q is answered %v, want %v", tenant, got, want)
 	}
-	_, err := s.client.CreateCharge(t.Context(), req)
-	if err == nil {
-		return 0
-	}
-	return connect.CodeOf(err)
-}
-
-func (s *server) rows(t *testing.T) (n int) {
-	t.Helper()
-	if err := s.pool.QueryRow(t.Context(), "select count(*) from idempotency_keys").Scan(&n); err != nil {
+	var rows int
+	if err := s.pool.QueryRow(t.Context(), "select count(*) from idempotency_keys").Scan(&rows); err != nil {
 		t.Fatal(err)
 	}
-	return n
+	if rows != wantRows {
+		t.Errorf("there are %d rows, want %d", rows, wantRows)
+	}
 }
 
 func TestRefusedLoginLeavesNoRow(t *testing.T) {
-	s := newServer(t, inOrder)
-	if c := s.charge(t, "", 1299); c != connect.CodeUnauthenticated || s.rows(t) != 0 {
-		t.Errorf("the code is %v, with %d rows", c, s.rows(t))
-	}
-	if c := s.charge(t, "acme", 1299); c != 0 || s.rows(t) != 1 {
-		t.Errorf("once logged in the code is %v, with %d rows", c, s.rows(t))
+	for name, start := range servers() {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, start, inOrder)
+			s.charge(t, "", 1299, codes.Unauthenticated, 0)
+			s.charge(t, "acme", 1299, codes.OK, 1)
+		})
 	}
 }
 
 // An invalid request that was mended is a request of its own, and its key is free.
 func TestInvalidRequestLeavesNoRow(t *testing.T) {
-	s := newServer(t, inOrder)
-	if c := s.charge(t, "acme", 0); c != connect.CodeInvalidArgument || s.rows(t) != 0 {
-		t.Errorf("the code is %v, with %d rows", c, s.rows(t))
-	}
-	if c := s.charge(t, "acme", 1299); c != 0 {
-		t.Errorf("once mended the code is %v", c)
+	for name, start := range servers() {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, start, inOrder)
+			s.charge(t, "acme", 0, codes.InvalidArgument, 0)
+			s.charge(t, "acme", 1299, codes.OK, 1)
+		})
 	}
 }
 
-// With the guard outside, a key is spent on what validation refuses, and belongs to nobody: what one tenant was told, all are.
-func TestGuardOutsideOfTheOthers(t *testing.T) {
-	s := newServer(t, guardFirst)
-	if c := s.charge(t, "acme", 0); c != connect.CodeInvalidArgument || s.rows(t) != 1 {
-		t.Errorf("the code is %v, with %d rows", c, s.rows(t))
+// With the guard outside, a key is spent on what validation refuses.
+func TestGuardOutsideOfValidation(t *testing.T) {
+	for name, start := range servers() {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, start, guardFirst)
+			s.charge(t, "acme", 0, codes.InvalidArgument, 1)
+			s.charge(t, "acme", 1299, codes.FailedPrecondition, 1)
+		})
 	}
-	if c := s.charge(t, "acme", 1299); c != connect.CodeFailedPrecondition {
-		t.Errorf("once mended the code is %v, want the key to be spent", c)
-	}
-	s = newServer(t, guardFirst)
-	for _, tenant := range []string{"acme", "another", ""} { // the last has not even logged in
-		if c := s.charge(t, tenant, 1299); c != 0 || s.rows(t) != 1 {
-			t.Errorf("%q got %v, with %d rows", tenant, c, s.rows(t))
-		}
+}
+
+// With the guard outside, a key belongs to nobody: what one tenant was told, all are.
+func TestGuardOutsideOfAuthentication(t *testing.T) {
+	for name, start := range servers() {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, start, guardFirst)
+			for _, tenant := range []string{"acme", "another", ""} { // the last has not even logged in
+				s.charge(t, tenant, 1299, codes.OK, 1)
+			}
+		})
 	}
 }
 
 func TestTracingSeesReplaysAndRefusals(t *testing.T) {
-	s := newServer(t, inOrder)
-	s.charge(t, "acme", 1299)
-	s.charge(t, "acme", 1299) // a replay
-	s.charge(t, "acme", 1300) // refused
-	ended := s.spans.Ended()
-	if len(ended) != 3 {
-		t.Fatalf("%d spans ended, want 3", len(ended))
-	}
-	for i, want := range []string{"", "", "failed_precondition"} {
-		if got := errorCode(ended[i]); got != want {
-			t.Errorf("span %d has the error code %q, want %q", i, got, want)
-		}
+	for name, start := range servers() {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, start, inOrder)
+			s.charge(t, "acme", 1299, codes.OK, 1)
+			s.charge(t, "acme", 1299, codes.OK, 1) // a replay
+			s.charge(t, "acme", 1300, codes.FailedPrecondition, 1)
+			var got []string
+			for _, span := range s.spans.Ended() {
+				got = append(got, errorType(span))
+			}
+			if want := []string{"", "", "FAILED_PRECONDITION"}; !slices.Equal(got, want) {
+				t.Errorf("the spans have the errors %q, want %q", got, want)
+			}
+		})
 	}
 }
 
-func errorCode(span trace.ReadOnlySpan) string {
+// errorType returns what a span says of its call's error, "" where it had none.
+func errorType(span trace.ReadOnlySpan) string {
 	for _, a := range span.Attributes() {
-		if a.Key == "rpc.connect_rpc.error_code" {
+		if a.Key == errorTypeKey {
 			return a.Value.AsString()
 		}
 	}
 	return ""
 }
+
+// errorTypeKey is the attribute that OpenTelemetry's conventions have for it.
+const errorTypeKey = "error.type"

@@ -53,7 +53,7 @@ func (r *round) printReport(in check.Input, found result, clients *load.Load, to
 	row("answers", "%d; the last one %v after the last fault; %d without an acknowledged completion",
 		clients.Answers(), found.settled.Round(100*time.Millisecond), report.Uncertain)
 	row("replays", "%d", clients.Replays())
-	row("runs", "%d; %d followed one that had released its key; %d completions fenced", report.Runs, report.AfterRelease, report.Fenced)
+	row("runs", "%d; %d followed one that had released its key; %d completions and releases fenced", report.Runs, report.AfterRelease, report.Fenced)
 	row("takeovers", "%d from one that had died or lost its lease", report.TakeOvers)
 	row("guard", "%s", counts(report.Outcomes))
 	row("histories", "%d linearizable", report.Linearizable)

@@ -68,25 +68,6 @@ func TestALeasedCompletionThatFailsIsTriedAgainBehindTheAnswer(t *testing.T) {
 	}
 }
 
-func TestALeasedReleaseThatFailsIsTriedAgainBehindTheAnswer(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		down := errDown()
-		s := leased()
-		s.onRelease = failing(2, down)
-		r := newRig(t, s, shortLived()...)
-		r.mustRun(t, charge("k", 1), failed(code.Code_UNAVAILABLE))
-		if o := r.last(t); o.Outcome != idempotency.Released || !errors.Is(o.Err, down) {
-			t.Errorf("observed %v, %v; want released with the fault", o.Outcome, o.Err)
-		}
-		r.mustRefuse(t, charge("k", 1), code.Code_ABORTED, idempotency.ReasonKeyInProgress)
-		if err := r.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		r.mustRun(t, charge("k", 1), created("ch_1"))
-	})
-}
-
 func TestACompletionIsTriedUntilTheLeaseEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -3,6 +3,7 @@ package idempotency_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -61,6 +62,16 @@ func TestALateAttemptsCallerHearsNothingOfItsOwn(t *testing.T) {
 			refusedAs(code.Code_FAILED_PRECONDITION, idempotency.ReasonReplyNotKept),
 			idempotency.NotKept,
 		},
+		"taken over and released": {
+			func(t *testing.T, r *rig) { t.Helper(); r.mustRun(t, charge("k", 1), failed(code.Code_UNAVAILABLE)) },
+			refusedAs(code.Code_ABORTED, idempotency.ReasonKeyInProgress),
+			idempotency.InProgress,
+		},
+		"forgotten": {
+			func(t *testing.T, r *rig) { t.Helper(); forget(t, r) },
+			refusedAs(code.Code_ABORTED, idempotency.ReasonKeyInProgress),
+			idempotency.InProgress,
+		},
 		"used with another request": {
 			func(t *testing.T, r *rig) { t.Helper(); forget(t, r); r.mustRun(t, charge("k", 2), theirs) },
 			refusedAs(code.Code_FAILED_PRECONDITION, idempotency.ReasonKeyReused),
@@ -99,14 +110,57 @@ func TestALateAttemptsCallerHearsNothingOfItsOwn(t *testing.T) {
 
 func TestALateAttemptWhoseKeyIsFreeIsToldToComeBack(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, leased(), shortLived()...)
-		late := r.hang(t.Context(), t, charge("k", 1))
-		pass(lease)
-		r.mustRun(t, charge("k", 1), failed(code.Code_UNAVAILABLE))
-		late.returns(created("late")).requireRefused(t, code.Code_ABORTED, idempotency.ReasonKeyInProgress)
-		r.mustRun(t, charge("k", 1), created("ch_3"))
-	})
+	for name, c := range map[string]struct {
+		own       idempotency.Reply
+		onRelease func(context.Context, int) error
+	}{
+		"kept":     {own: created("late")},
+		"released": {own: failed(code.Code_UNAVAILABLE)},
+		"released, and the store fails": {
+			own: failed(code.Code_UNAVAILABLE),
+			onRelease: func(_ context.Context, try int) error {
+				if try == 2 { // the heir's is the first
+					return errDown()
+				}
+				return nil
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := leased()
+				s.onRelease = c.onRelease
+				r := newRig(t, s, shortLived()...)
+				late := r.hang(t.Context(), t, charge("k", 1))
+				pass(lease)
+				r.mustRun(t, charge("k", 1), failed(code.Code_UNAVAILABLE))
+				late.returns(c.own).requireRefused(t, code.Code_ABORTED, idempotency.ReasonKeyInProgress)
+				r.mustRun(t, charge("k", 1), created("ch_3"))
+				if err := r.Close(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if log := r.logged(); strings.Contains(log, "level=ERROR") {
+					t.Errorf("logged %s; want no error, since nothing is wrong with the key", log)
+				}
+			})
+		})
+	}
+}
+
+func TestAnAttemptWhoseKeyWasForgottenHearsNothingOfItsOwnWhileItsLeaseLives(t *testing.T) {
+	t.Parallel()
+	for name, own := range map[string]idempotency.Reply{"kept": created("late"), "released": failed(code.Code_UNAVAILABLE)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, leased())
+			late := r.hang(t.Context(), t, charge("k", 1))
+			if freed, err := r.Forget(t.Context(), "", "k"); err != nil || !freed {
+				t.Fatalf("Forget = %v, %v", freed, err)
+			}
+			late.returns(own).requireRefused(t, code.Code_ABORTED, idempotency.ReasonKeyInProgress)
+		})
+	}
 }
 
 func TestAnAttemptThatIsReleasedAfterItsLeaseAndHeldItsKeyHearsItsOwnReply(t *testing.T) {

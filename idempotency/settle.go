@@ -47,6 +47,9 @@ func (g *Guard) release(ctx context.Context, k *keyed, attempt store.Attempt, re
 	settleCtx, cancel := g.settleContext(ctx)
 	defer cancel()
 	err := attempt.Release(settleCtx)
+	if errors.Is(err, store.ErrFenced) {
+		return g.fenced(settleCtx, k)
+	}
 	if err != nil {
 		g.releaseBehind(ctx, k, attempt, err)
 	}
@@ -58,15 +61,9 @@ func (g *Guard) release(ctx context.Context, k *keyed, attempt store.Attempt, re
 	case g.store.Transactional() && err != nil:
 		// The transaction's connection is gone, and with it most likely what the handler's error is about.
 		return g.undo(ctx, k, err)
-	case !g.store.Transactional() && !time.Now().Before(k.lease.until()):
-		// Another attempt may have taken the key over, which Release does not tell.
-		found, err := g.store.Look(settleCtx, []store.ID{k.id})
-		if err != nil {
-			return g.refuse(ctx, k, Failed, storeUnavailable(err))
-		}
-		if found[0].State != store.Absent {
-			return g.answer(ctx, k, found[0])
-		}
+	case err != nil && !time.Now().Before(k.lease.until()):
+		// Another attempt may have taken the key over, which a Release that failed does not tell.
+		return g.fenced(settleCtx, k)
 	}
 	g.observe(ctx, k, Event{Outcome: Released, Err: err})
 	return reply, false, nil
@@ -109,27 +106,58 @@ func (g *Guard) fenced(ctx context.Context, k *keyed) (Reply, bool, error) {
 
 // completeBehind goes on trying to keep a leased attempt's reply after its caller was answered, until its lease ends.
 func (g *Guard) completeBehind(ctx context.Context, k *keyed, attempt store.Attempt, record store.Record, first error) {
-	g.tryBehind(ctx, k, "idempotency: a reply could not be kept; trying again until the lease ends", first,
-		func(ctx context.Context) error { return attempt.Complete(ctx, record, false) })
+	g.tryBehind(ctx, k, first, settlement{
+		failed: "idempotency: a reply could not be kept; trying again until the lease ends",
+		late:   "idempotency: the lease ended before the attempt was settled; a retry may run again",
+		level:  slog.LevelError,
+		try:    func(ctx context.Context) error { return attempt.Complete(ctx, record, false) },
+	})
 }
 
-// releaseBehind goes on trying to release a leased attempt's key. A transactional one needs no more: what ends its
-// connection ends its claim.
+// releaseBehind goes on trying to release a leased attempt's key, unless it is lost. A transactional one needs no more:
+// what ends its connection ends its claim.
 func (g *Guard) releaseBehind(ctx context.Context, k *keyed, attempt store.Attempt, first error) {
+	if errors.Is(first, store.ErrFenced) {
+		return
+	}
 	if g.store.Transactional() {
 		g.logger.LogAttrs(ctx, slog.LevelWarn, "idempotency: a transaction could not be rolled back",
 			slog.String("key_digest", k.digest()), slog.Any("error", first))
 		return
 	}
-	g.tryBehind(ctx, k, "idempotency: a key could not be released; trying again until the lease ends", first, attempt.Release)
+	s := settlement{
+		failed: "idempotency: a key may not have been released; trying again until the lease ends",
+		late:   "idempotency: the lease ended, and the key may not have been released; a retry takes it over",
+		level:  slog.LevelWarn,
+		try: func(ctx context.Context) error {
+			err := attempt.Release(ctx)
+			if errors.Is(err, store.ErrFenced) {
+				return nil // an earlier try released the key, or it is another's: nothing is left to release
+			}
+			return err
+		},
+	}
+	if k.policy.NoTakeOver {
+		s.late = "idempotency: the lease ended, and the key may not have been released; unless it was, retries are refused until Forget"
+		s.level = slog.LevelError
+	}
+	g.tryBehind(ctx, k, first, s)
 }
 
-func (g *Guard) tryBehind(ctx context.Context, k *keyed, what string, first error, try func(context.Context) error) {
+// settlement is how a leased attempt is settled behind its caller's answer.
+type settlement struct {
+	failed string // is logged first
+	late   string // is logged, at level, where the lease ends before
+	level  slog.Level
+	try    func(context.Context) error
+}
+
+func (g *Guard) tryBehind(ctx context.Context, k *keyed, first error, s settlement) {
 	log := func(level slog.Level, text string, err error) {
 		g.logger.LogAttrs(ctx, level, text, slog.String("procedure", k.Procedure),
 			slog.String("key_digest", k.digest()), slog.Any("error", err))
 	}
-	log(slog.LevelWarn, what, first)
+	log(slog.LevelWarn, s.failed, first)
 	g.behind.Go(func() {
 		ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), k.lease.until())
 		defer cancel()
@@ -137,11 +165,11 @@ func (g *Guard) tryBehind(ctx context.Context, k *keyed, what string, first erro
 		for pause := firstPause; ; pause = min(2*pause, lastPause) {
 			select {
 			case <-ctx.Done():
-				log(slog.LevelError, "idempotency: the lease ended before the attempt was settled; a retry may run again", err)
+				log(s.level, s.late, err)
 				return
 			case <-time.After(pause):
 			}
-			err = try(ctx)
+			err = s.try(ctx)
 			switch {
 			case err == nil:
 				return

@@ -48,7 +48,7 @@ type Store interface {
 
 // Attempt is a claim that won. Complete or Release ends it; neither depends on the context of the call it belongs to, so
 // callers pass one that outlives the client. After either has returned nil, or an error of this package's, neither may be
-// called again. An Attempt is not for concurrent use.
+// called again, but for a leased attempt's Release. An Attempt is not for concurrent use.
 type Attempt interface {
 	// Context returns ctx with what the handler needs added to it: the transaction, for a transactional attempt.
 	Context(ctx context.Context) context.Context
@@ -63,7 +63,12 @@ type Attempt interface {
 	Complete(ctx context.Context, r Record, keepWrites bool) error
 
 	// Release makes the key absent, so that the next call runs, and undoes the handler's writes where the attempt is
-	// transactional. A row that was taken over is gone too. A key that is no longer the attempt's is left alone, without an error.
+	// transactional. A row that was taken over is gone too. Of a leased attempt nil says that it held its key until then.
+	//
+	// It fails with ErrFenced, leased alone, where the key is no longer the attempt's: it is left alone. After any other
+	// error the key may have been released, or may have been another's, or is held still; a leased attempt may call Release
+	// again, and ErrFenced then says that nothing is left to release. A store that cannot tell which of its own sendings
+	// deleted the row, or whether any did, returns such an error, never nil or ErrFenced.
 	Release(ctx context.Context) error
 }
 

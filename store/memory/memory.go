@@ -237,13 +237,14 @@ func (a *attempt) Complete(_ context.Context, r store.Record, _ bool) error {
 	return nil
 }
 
-// Release implements [store.Attempt]. It never fails.
+// Release implements [store.Attempt]. It fails with [store.ErrFenced] alone.
 func (a *attempt) Release(context.Context) error {
 	s := a.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if a.holds() && a.row.state == store.InProgress {
-		s.remove(a.row)
+	if !a.holds() || a.row.state != store.InProgress {
+		return fmt.Errorf("memory: release: %w", store.ErrFenced)
 	}
+	s.remove(a.row)
 	return nil
 }

@@ -55,8 +55,8 @@ func TestCompleteAgainSucceedsAndChangesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := a.Release(t.Context()); err != nil {
-		t.Fatal(err)
+	if err := a.Release(t.Context()); !errors.Is(err, store.ErrFenced) {
+		t.Fatalf("Release returned %v, want store.ErrFenced", err)
 	}
 	if found := row(t, s, c.ID); found.State != store.Completed || string(found.Record.Reply) != "first" {
 		t.Fatalf("the row is %+v, want the first reply", found)

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -43,11 +44,6 @@ func paths(url string) map[string]path {
 			a := win(t, s, c)
 			return func() error { return a.Complete(t.Context(), done("reply"), false) }
 		}, store.Completed},
-		"release": {leased, func(t *testing.T, s *postgres.Store, c store.Claim) func() error {
-			t.Helper()
-			a := win(t, s, c)
-			return func() error { return a.Release(t.Context()) }
-		}, store.Absent},
 		"renewal": {leased, func(t *testing.T, s *postgres.Store, c store.Claim) func() error {
 			t.Helper()
 			win(t, s, c)
@@ -115,7 +111,7 @@ func overdue(t *testing.T, s *postgres.Store, c store.Claim) (found store.Found)
 }
 
 // Whichever flight is cut, and wherever, it is sent again on another connection, and ends as if it had not been cut. The
-// COMMIT of a transaction has tests of its own.
+// COMMIT of a transaction and a release have tests of their own.
 func TestEveryFlightSurvivesACut(t *testing.T) {
 	url := newDatabase(t)
 	for name, p := range paths(url) {
@@ -137,6 +133,74 @@ func TestEveryFlightSurvivesACut(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A release that is cut is sent again. Where the second sending finds no row, the first one may have deleted it, or another
+// attempt may have had the key by then: the release says neither that it was done nor that it was fenced.
+func TestALeasedReleaseThatIsCut(t *testing.T) {
+	url := newDatabase(t)
+	type want int
+	const (
+		released want = iota
+		unknown
+		fenced
+	)
+	for name, test := range map[string]struct {
+		late bool // another attempt took the key over, and was released
+		cut  cut
+		want want
+	}{
+		"before the server":       {cut: beforeServer, want: released},
+		"midway":                  {cut: midway, want: released},
+		"before the answer":       {cut: beforeAnswer, want: unknown},
+		"late, before the server": {late: true, cut: beforeServer, want: fenced}, // nothing was sent the first time
+		"late, midway":            {late: true, cut: midway, want: unknown},
+		"late, before the answer": {late: true, cut: beforeAnswer, want: unknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, w, _ := lossyOn(t, url, "leased")
+			release(t, win(t, s, newClaim())) // warm
+			claim := newClaim()
+			if test.late {
+				claim.Lease = time.Microsecond
+			}
+			a := win(t, s, claim)
+			if test.late {
+				takeOverAndRelease(t, s, claim)
+			}
+			w.next(test.cut)
+			err, got := a.Release(t.Context()), unknown
+			switch {
+			case err == nil:
+				got = released
+			case errors.Is(err, store.ErrFenced):
+				got = fenced
+			}
+			if got != test.want {
+				t.Errorf("Release returned %v", err)
+			}
+			if found := stateOf(t, s, claim.ID); found.State != store.Absent {
+				t.Errorf("found %+v, want no row", found)
+			}
+			if err := a.Release(t.Context()); !errors.Is(err, store.ErrFenced) {
+				t.Errorf("called again, it returned %v, want store.ErrFenced", err)
+			}
+		})
+	}
+}
+
+// takeOverAndRelease has another attempt take a key over as soon as its lease is over, and releases it.
+func takeOverAndRelease(t *testing.T, s *postgres.Store, c store.Claim) {
+	t.Helper()
+	found := stateOf(t, s, c.ID)
+	for !found.LeaseOver() {
+		found = stateOf(t, s, c.ID)
+	}
+	_, heir, err := s.TakeOver(t.Context(), again(c), found.Token)
+	if err != nil || heir == nil {
+		t.Fatalf("TakeOver = %v, %v", heir, err)
+	}
+	release(t, heir)
 }
 
 // A transactional attempt that cannot roll back frees its key all the same: its connection is closed.

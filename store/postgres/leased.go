@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/connect-idempotency/connect-idempotency-go/store"
 )
@@ -112,9 +114,27 @@ func (a *leasedAttempt) Complete(ctx context.Context, r store.Record, _ bool) er
 	return nil
 }
 
-// Release deletes the row, in one flight.
+// Release deletes the row, in one flight. Where that is sent again and finds no row, the sending that got no answer may have
+// deleted it, or another attempt may have taken the key over before: its error is the answer then.
 func (a *leasedAttempt) Release(ctx context.Context) error {
-	if _, err := a.store.exec(ctx, a.store.sql.release, a.id.Scope, a.id.Key, uuid(a.token)); err != nil {
+	var deleted int64
+	var unanswered error
+	err := a.store.flight(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		tag, err := conn.Exec(ctx, a.store.sql.release, a.id.Scope, a.id.Key, uuid(a.token))
+		deleted = tag.RowsAffected()
+		if err != nil && !definite(err) && !pgconn.SafeToRetry(err) {
+			unanswered = err
+		}
+		return explain(err)
+	})
+	switch {
+	case err != nil || deleted > 0:
+	case unanswered != nil:
+		err = fmt.Errorf("the key is the attempt's no longer, and may have been released: %w", unanswered)
+	default:
+		err = store.ErrFenced
+	}
+	if err != nil {
 		return fmt.Errorf("postgres: release: %w", err)
 	}
 	return nil

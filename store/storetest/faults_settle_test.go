@@ -70,18 +70,38 @@ func settleFaults() []fault {
 			"Late/release leaves another attempt alone",
 			"Late/release leaves another's record alone",
 			"Late/release leaves a key forgotten and claimed again alone",
+			"Late/cannot release a key twice",
 		),
-		broken("Release of a lost key fails", func(f *faulty) {
+		broken("late Release says nothing", func(f *faulty) {
+			f.spoil = func(_ context.Context, _ store.Claim, a *faultyAttempt) {
+				sound := a.release
+				a.release = func(ctx context.Context) error {
+					if err := sound(ctx); !errors.Is(err, store.ErrFenced) {
+						return err
+					}
+					return nil
+				}
+			}
+		},
+			"Late/release leaves another attempt alone",
+			"Late/release leaves another's record alone",
+			"Late/release leaves a key forgotten and claimed again alone",
+			"Late/cannot release a key that another released",
+			"Late/cannot release a forgotten key",
+			"Late/cannot release a swept key",
+			"Late/cannot release a key twice",
+		),
+		broken("Release refuses once the lease is over", func(f *faulty) {
 			f.spoil = func(_ context.Context, c store.Claim, a *faultyAttempt) {
 				sound := a.release
 				a.release = func(ctx context.Context) error {
-					if f.row(ctx, c.ID).Token != c.Token {
+					if found := f.row(ctx, c.ID); found.Expired || found.LeaseOver() {
 						return store.ErrFenced
 					}
 					return sound(ctx)
 				}
 			}
-		}, "Late/release of a forgotten key", "Late/release leaves another attempt alone"),
+		}, "Release/of an attempt whose lease is over makes the key absent"),
 		broken("Release does nothing", func(f *faulty) {
 			f.spoil = func(_ context.Context, _ store.Claim, a *faultyAttempt) {
 				a.release = func(context.Context) error { return nil }

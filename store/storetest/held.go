@@ -37,7 +37,7 @@ func (r rig) hold(t *testing.T, s store.Store, what string, got claimed) *held {
 	t.Cleanup(func() {
 		if !h.settled {
 			h.rig.atCleanup(t, "Release", func(ctx context.Context) {
-				if err := h.attempt.Release(ctx); err != nil {
+				if err := h.attempt.Release(ctx); err != nil && !errors.Is(err, store.ErrFenced) {
 					t.Errorf("Release: %v", err)
 				}
 			})
@@ -71,13 +71,25 @@ func (h *held) completeFenced(t *testing.T, rec store.Record) {
 	}
 }
 
-func (h *held) release(t *testing.T) {
+func (h *held) tryRelease(t *testing.T) (err error) {
 	t.Helper()
-	var err error
 	h.rig.within(t, "Release", func(ctx context.Context) { err = h.attempt.Release(ctx) })
 	h.settled = true
-	if err != nil {
+	return err
+}
+
+func (h *held) release(t *testing.T) {
+	t.Helper()
+	if err := h.tryRelease(t); err != nil {
 		t.Fatalf("Release: %v", err)
+	}
+}
+
+// releaseFenced releases for an attempt that lost its key.
+func (h *held) releaseFenced(t *testing.T) {
+	t.Helper()
+	if err := h.tryRelease(t); !errors.Is(err, store.ErrFenced) {
+		t.Fatalf("Release of an attempt that lost its key returned %v, want store.ErrFenced", err)
 	}
 }
 

@@ -22,7 +22,10 @@ func lateTests() []subtest {
 		{"release leaves another attempt alone", leasedStore, lateReleaseUnder},
 		{"release leaves another's record alone", leasedRows, lateReleaseOver},
 		{"release leaves a key forgotten and claimed again alone", leasedStore, lateReleaseReclaimed},
-		{"release of a forgotten key", leasedRows, lateReleaseForgotten},
+		{"cannot release a key that another released", leasedRows, lateReleaseReleased},
+		{"cannot release a forgotten key", leasedRows, lateReleaseForgotten},
+		{"cannot release a swept key", leasedRows, lateReleaseSwept},
+		{"cannot release a key twice", leasedRows, lateReleaseTwice},
 		{"completes beside a transactional take-over, and one wins", transactionalStore | leasedRows, lateBeside},
 	}
 }
@@ -97,7 +100,7 @@ func lateReleaseUnder(t *testing.T, r rig) {
 	late, first := r.overdue(t, someID())
 	second := longClaim(someID())
 	r.winOver(t, r.store, second, first.Token)
-	late.release(t)
+	late.releaseFenced(t)
 	same(t, "after a late Release", r.row(t, someID()), claimOf(second, 2))
 }
 
@@ -105,7 +108,7 @@ func lateReleaseOver(t *testing.T, r rig) {
 	late, first := r.overdue(t, someID())
 	second := longClaim(someID())
 	r.winOver(t, r.store, second, first.Token).complete(t, record("second"))
-	late.release(t)
+	late.releaseFenced(t)
 	same(t, "after a late Release", r.row(t, someID()), recordOf(second, 2, record("second")))
 }
 
@@ -114,15 +117,42 @@ func lateReleaseReclaimed(t *testing.T, r rig) {
 	r.forget(t, someID())
 	second := longClaim(someID())
 	r.win(t, r.store, second)
-	late.release(t)
+	late.releaseFenced(t)
 	same(t, "after a late Release", r.row(t, someID()), claimOf(second, 1))
+}
+
+func lateReleaseReleased(t *testing.T, r rig) {
+	late, first := r.overdue(t, someID())
+	r.winOver(t, r.store, longClaim(someID()), first.Token).release(t)
+	late.releaseFenced(t)
+	absent(t, "after a late Release", r.row(t, someID()))
 }
 
 func lateReleaseForgotten(t *testing.T, r rig) {
 	late := r.win(t, r.leased, longClaim(someID()))
 	r.forget(t, someID())
-	late.release(t)
+	late.releaseFenced(t)
 	absent(t, "after a late Release", r.row(t, someID()))
+}
+
+func lateReleaseSwept(t *testing.T, r rig) {
+	late, _ := r.abandoned(t, someID())
+	if _, deleted := r.sweep(t, store.Cursor{}, 10); deleted != 1 {
+		t.Fatalf("Sweep deleted %d rows, want the expired one", deleted)
+	}
+	late.releaseFenced(t)
+	absent(t, "after a late Release", r.row(t, someID()))
+}
+
+// lateReleaseTwice is what comes of a Release whose acknowledgement was lost, and which is called again.
+func lateReleaseTwice(t *testing.T, r rig) {
+	h := r.win(t, r.leased, longClaim(someID()))
+	h.release(t)
+	h.releaseFenced(t)
+	second := longClaim(someID())
+	r.win(t, r.leased, second)
+	h.releaseFenced(t)
+	same(t, "after another attempt's claim", r.row(t, someID()), claimOf(second, 1))
 }
 
 // lateBeside has the late attempt and the transaction that took over complete at once. The contract leaves it open

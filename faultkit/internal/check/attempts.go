@@ -25,10 +25,7 @@ func (c *checker) attempts(key string) {
 	}
 	completed := make(map[string]bool)
 	for _, done := range c.history.calls[key] {
-		if done.Call != journal.Complete {
-			continue
-		}
-		if done.Result == journal.OK {
+		if done.Call == journal.Complete && done.Result == journal.OK {
 			completed[done.Token] = true
 		}
 		if done.Result == journal.Fenced {
@@ -92,7 +89,7 @@ func (c *checker) tookOver(key string, wins []*call, win *call) {
 // released returns the attempts that may have released the key before a win.
 func (c *checker) released(key string, win *call) (tokens []string) {
 	for _, r := range c.history.calls[key] {
-		if r.Call == journal.Release && r.Token != win.Token && r.start <= win.end {
+		if r.Call == journal.Release && r.Result != journal.Fenced && r.Token != win.Token && r.start <= win.end {
 			tokens = append(tokens, r.Token)
 		}
 	}

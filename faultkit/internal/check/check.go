@@ -32,7 +32,7 @@ type Report struct {
 	AfterRelease int            // attempts that followed one that had released its key
 	TakeOvers    int            // attempts that followed one that had died or lost its lease
 	Uncertain    int            // answers whose completion was not acknowledged
-	Fenced       int            // completions that were refused
+	Fenced       int            // completions and releases that were refused
 }
 
 // Violation is something that must not be.

@@ -103,7 +103,10 @@ func TestViolationIsFound(t *testing.T) {
 		"one attempt, two runs":       {both, func(e *events, _ *Input) { again(e) }, "ran twice"},
 		"handler told another number": {both, func(e *events, _ *Input) { e.lines[len(e.lines)-3].Attempt = 2 }, "its handler was told 2"},
 		"claim of a key that is held": {leased, func(e *events, _ *Input) { e.claim(3, 4, "b", won(1)) }, "which nobody had released"},
-		"claim of a completed key":    {both, func(e *events, _ *Input) { e.claim(6, 7, "b", won(1)) }, "after a had completed it"},
+		"claim after a release that was fenced": {leased, func(e *events, _ *Input) {
+			e.release(3, 4, "x", journal.Fenced).claim(5, 6, "b", won(1))
+		}, "which nobody had released"},
+		"claim of a completed key": {both, func(e *events, _ *Input) { e.claim(6, 7, "b", won(1)) }, "after a had completed it"},
 		"take-over of a live lease": {leased, func(e *events, _ *Input) {
 			e.takeOver(lease/2, lease/2+1, "b", "a", won(2))
 		}, "b won the key while a had a lease on it"},

@@ -57,10 +57,7 @@ func applyLeased(s keyState, c step) (bool, keyState) {
 	case journal.Complete:
 		return s.completedBy(c)
 	case journal.Release:
-		if s.held && s.token == c.Token {
-			return true, keyState{}
-		}
-		return true, s // another's key is left alone
+		return s.releasedBy(c)
 	case journal.Renew:
 		held := s.held && s.token == c.Token
 		if held && c.effective {
@@ -99,6 +96,19 @@ func (s keyState) completedBy(c step) (bool, keyState) {
 		return !mine, s
 	case mine:
 		return true, keyState{completed: true, token: c.Token, attempt: s.attempt, reply: c.Reply}
+	default:
+		return c.maybe, s
+	}
+}
+
+// releasedBy is a release.
+func (s keyState) releasedBy(c step) (bool, keyState) {
+	mine := s.held && s.token == c.Token
+	switch {
+	case c.Result == journal.Fenced:
+		return !mine, s
+	case mine:
+		return true, keyState{}
 	default:
 		return c.maybe, s
 	}

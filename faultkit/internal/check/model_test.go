@@ -43,8 +43,8 @@ func (e *events) complete(start, end int64, token string, r journal.Result) *eve
 	return e.call(start, end, journal.Event{Call: journal.Complete, Token: token, Reply: "r" + token}, journal.Event{Result: r})
 }
 
-func (e *events) release(start, end int64, token string) *events {
-	return e.call(start, end, journal.Event{Call: journal.Release, Token: token}, journal.Event{Result: journal.OK})
+func (e *events) release(start, end int64, token string, r journal.Result) *events {
+	return e.call(start, end, journal.Event{Call: journal.Release, Token: token}, journal.Event{Result: r})
 }
 
 func (e *events) look(start, end int64, f journal.Found) *events {
@@ -106,7 +106,7 @@ func TestModelOfLeasedStore(t *testing.T) {
 			return e.claim(1, 4, "a", won(1)).claim(2, 3, "b", won(1))
 		}, false},
 		"claim after release": {func(e *events) *events {
-			return e.claim(1, 2, "a", won(1)).release(3, 4, "a").claim(5, 6, "b", won(1))
+			return e.claim(1, 2, "a", won(1)).release(3, 4, "a", journal.OK).claim(5, 6, "b", won(1))
 		}, true},
 		"claim after completion": {func(e *events) *events {
 			return e.claim(1, 2, "a", won(1)).complete(3, 4, "a", journal.OK).claim(5, 6, "b", won(1))
@@ -137,6 +137,30 @@ func TestModelOfLeasedStore(t *testing.T) {
 		"completion fenced for no reason": {func(e *events) *events {
 			return e.claim(1, 2, "a", won(1)).complete(3, 4, "a", journal.Fenced)
 		}, false},
+		"late release accepted": {func(e *events) *events {
+			return e.claim(1, 2, "a", won(1)).takeOver(later, later+1, "b", "a", won(2)).release(later+2, later+3, "a", journal.OK)
+		}, false},
+		"late release fenced": {func(e *events) *events {
+			return e.claim(1, 2, "a", won(1)).takeOver(later, later+1, "b", "a", won(2)).release(later+2, later+3, "a", journal.Fenced)
+		}, true},
+		"late release fenced after the heir's": {func(e *events) *events {
+			return e.claim(1, 2, "a", won(1)).takeOver(later, later+1, "b", "a", won(2)).
+				release(later+2, later+3, "b", journal.OK).release(later+4, later+5, "a", journal.Fenced)
+		}, true},
+		"late release accepted after the heir's": {func(e *events) *events {
+			return e.claim(1, 2, "a", won(1)).takeOver(later, later+1, "b", "a", won(2)).
+				release(later+2, later+3, "b", journal.OK).release(later+4, later+5, "a", journal.OK)
+		}, false},
+		"release fenced for no reason": {func(e *events) *events {
+			return e.claim(1, 2, "a", won(1)).release(3, 4, "a", journal.Fenced)
+		}, false},
+		"release that failed and took effect": {func(e *events) *events {
+			return e.claim(1, 2, "a", won(1)).release(3, 4, "a", journal.Unknown).release(5, 6, "a", journal.Fenced).
+				claim(7, 8, "b", won(1))
+		}, true},
+		"release that failed and took no effect": {func(e *events) *events {
+			return e.claim(1, 2, "a", won(1)).release(3, 4, "a", journal.Unknown).look(5, 6, inProgressBy("a", 1, lease))
+		}, true},
 		"another's reply replayed": {func(e *events) *events {
 			return e.claim(1, 2, "a", won(1)).complete(3, 4, "a", journal.OK).claim(5, 6, "b", saw(completedBy("x")))
 		}, false},

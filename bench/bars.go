@@ -41,7 +41,9 @@ func (r *recording) bars() []bar {
 		all = append(all, check(what, r.base.ratio(perSecond, atBase, variant, atBase, against), fmt.Sprintf("≥ %.2f", limit), atLeast(limit)))
 	}
 	throughput("replay, transactional, against an RPC that is one SELECT by key: throughput", "replay-transactional", "select", 0.70)
+	throughput("the same, at another server than ran the first call: throughput", "replay-elsewhere-transactional", "select", 0.70)
 	throughput("replay, leased, against the same: throughput", "replay-leased", "select", 0.80)
+	throughput("the same, at another server than ran the first call: throughput", "replay-elsewhere-leased", "select", 0.80)
 	throughput("no key sent, against no interceptor: throughput", "no-key", "no-interceptor", 0.98)
 	for _, one := range r.inProcess {
 		switch one.Call {
@@ -56,6 +58,15 @@ func (r *recording) bars() []bar {
 	for _, mode := range []string{"transactional", "leased"} {
 		all = append(all, check("first call, "+mode+", with many rows against an empty table: throughput",
 			r.rows.ratio(perSecond, fullTable, mode, emptyTable, mode), "≥ 0.85", atLeast(0.85)))
+	}
+	for _, c := range []struct{ what, variant, against string }{
+		{"first call, transactional, against Fiber's idempotency middleware (two transactions; HTTP/1.1)", "transactional", "fiber"},
+		{"first call, leased, against the same", "leased", "fiber"},
+		{"Fiber's middleware against no middleware in Fiber", "fiber", "fiber-bare"},
+		{"first call, leased, against no guard", "leased", "bare"},
+		{"replay, leased, against Fiber's (HTTP/1.1)", "replay-leased", "fiber-replay"},
+	} {
+		all = append(all, check(c.what+": throughput", r.base.ratio(perSecond, atBase, c.variant, atBase, c.against), noBar, nil))
 	}
 	return append(append(all, r.hotBars()...), r.sweepBars()...)
 }

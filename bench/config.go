@@ -10,12 +10,13 @@ import (
 
 // config is what the command line says.
 type config struct {
-	rounds int // of the base point; other groups have two thirds
-	slice  int // calls of each of eight callers in a turn
-	rows   int
-	only   *regexp.Regexp
-	out    string
-	quick  bool
+	rounds  int // of the base point; other groups have two thirds
+	slice   int // calls of each of eight callers in a turn
+	rows    int
+	only    *regexp.Regexp
+	out     string
+	profile string
+	quick   bool
 }
 
 const defaultOut = "docs/benchmarks"
@@ -34,6 +35,7 @@ func parseFlags(args []string, stderr io.Writer) (c config, err error) {
 	f.IntVar(&c.rows, "rows", 0, "also measure a table that holds so many rows; 10000000 take about 6 GB of disk and minutes to load")
 	f.StringVar(&c.out, "out", "", "`folder` for README.md and the plots (default "+defaultOut+
 		"; with -quick nothing is written by default, with -only nothing at all)")
+	f.StringVar(&c.profile, "profile", "", "`folder` for a CPU profile of each variant, taken in one more turn that is not counted")
 	f.BoolVar(&c.quick, "quick", false, "under a minute: few rounds, short slices; for a look, not for numbers")
 	only := f.String("only", "", "measure the variants alone whose names match the `regexp`, and leave out what is no variant")
 	if err := f.Parse(args); err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"slices"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
@@ -119,8 +120,8 @@ func (s *stage) written(ctx context.Context) (v versions, err error) {
 		return versions{math.NaN(), math.NaN(), math.NaN()}, err
 	}
 	const sql = `select
-		coalesce(sum(n_tup_ins + n_tup_upd) filter (where relname = 'idempotency_keys'), 0)::float8,
-		coalesce(sum(n_tup_hot_upd) filter (where relname = 'idempotency_keys'), 0)::float8,
+		coalesce(sum(n_tup_ins + n_tup_upd) filter (where relname in ('idempotency_keys', 'fiber_storage')), 0)::float8,
+		coalesce(sum(n_tup_hot_upd) filter (where relname in ('idempotency_keys', 'fiber_storage')), 0)::float8,
 		coalesce(sum(n_tup_ins + n_tup_upd) filter (where relname = 'charges'), 0)::float8
 		from pg_stat_user_tables`
 	if err := s.admin.QueryRow(ctx, sql).Scan(&v.keys, &v.hot, &v.charges); err != nil {
@@ -145,7 +146,7 @@ func (s *stage) tellStatistics(ctx context.Context) (bool, error) {
 	if err := s.admin.QueryRow(ctx, "select to_regproc('pg_stat_force_next_flush') is not null").Scan(&can); err != nil || !can {
 		return false, err
 	}
-	for _, conn := range s.pool.AcquireAllIdle(ctx) {
+	for _, conn := range slices.Concat(s.pool.AcquireAllIdle(ctx), s.other.AcquireAllIdle(ctx)) {
 		_, err := conn.Exec(ctx, "select pg_stat_force_next_flush()")
 		conn.Release()
 		if err != nil {

@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"net/url"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,12 +20,12 @@ const stopTimeout = 30 * time.Second
 // database is a private PostgreSQL as it is configured by default, fsync on.
 type database struct{ server *pglaunch.Server }
 
-func startDatabase(ctx context.Context) (*database, error) {
+func startDatabase(ctx context.Context, c pglaunch.Config) (*database, error) {
 	// Variables such as PGOPTIONS speak of somebody else's server.
 	if err := pglaunch.UnsetClientEnv(); err != nil {
 		return nil, err
 	}
-	server, err := pglaunch.Start(ctx, pglaunch.Config{})
+	server, err := pglaunch.Start(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -40,32 +40,27 @@ func (d *database) stop(ctx context.Context) error {
 
 // create makes a database with the tables, and returns its URL.
 func (d *database) create(ctx context.Context, name string) (string, error) {
-	return createDatabase(ctx, d.server.URL("postgres"), name)
-}
-
-func createDatabase(ctx context.Context, server, name string) (string, error) {
-	err := onConn(ctx, server, func(conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, "create database "+pgx.Identifier{name}.Sanitize())
-		return err
-	})
-	if err != nil {
+	if err := d.exec(ctx, "create database "+pgx.Identifier{name}.Sanitize()); err != nil {
 		return "", fmt.Errorf("create database %s: %w", name, err)
 	}
-	at, err := withDatabase(server, name)
-	if err != nil {
-		return "", err
-	}
+	at := d.server.URL(name)
 	return at, makeTables(ctx, at)
 }
 
-// withDatabase names another database in a URL.
-func withDatabase(at, name string) (string, error) {
-	u, err := url.Parse(at)
-	if err != nil {
+// loopback lets who has its URL connect to a database through the loopback interface.
+func (d *database) loopback(ctx context.Context, name string) (string, error) {
+	password := rand.Text() // letters and digits
+	if err := d.exec(ctx, "alter role postgres password '"+password+"'"); err != nil {
 		return "", err
 	}
-	u.Path = "/" + name
-	return u.String(), nil
+	return d.server.LoopbackURL(name, password), nil
+}
+
+func (d *database) exec(ctx context.Context, sql string) error {
+	return onConn(ctx, d.server.URL("postgres"), func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, sql)
+		return err
+	})
 }
 
 func makeTables(ctx context.Context, at string) error {

@@ -19,7 +19,8 @@ func (c comparison) title() string { return c.variant + " / " + c.against }
 func comparisons() []comparison {
 	return []comparison{
 		{"transactional", "bare"}, {"transactional", "least-plain"}, {"transactional", "least-pipelined"}, {"leased", "pattern"},
-		{"replay-transactional", "select"}, {"replay-leased", "select"},
+		{"replay-transactional", "select"}, {"replay-elsewhere-transactional", "select"},
+		{"replay-leased", "select"}, {"replay-elsewhere-leased", "select"},
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+
+	"github.com/connect-idempotency/connect-idempotency-go/internal/pglaunch"
 )
 
 // The base point: from it one condition is changed at a time.
@@ -37,7 +39,7 @@ func (r *recording) group(ctx context.Context, name string, rounds int, all []co
 		}
 		stages = append(stages, s)
 	}
-	return measure(ctx, name, rounds, stages, r.config.only, p)
+	return measure(ctx, r.config, name, rounds, stages, p)
 }
 
 func (r *recording) measureBase(ctx context.Context, d *database, p *progress) error {
@@ -94,17 +96,17 @@ func (r *recording) measureMessages(ctx context.Context, d *database, p *progres
 }
 
 func (r *recording) measureTransport(ctx context.Context, _ *database, p *progress) (err error) {
-	d, err := startTCP(ctx)
+	d, err := startDatabase(ctx, pglaunch.Config{Loopback: true})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.stop()) }()
+	defer func() { err = errors.Join(err, d.stop(ctx)) }()
 	const name = "transport"
-	unix, err := createDatabase(ctx, d.unix, name)
+	unix, err := d.create(ctx, name)
 	if err != nil {
 		return err
 	}
-	loop, err := withDatabase(d.loop, name)
+	loop, err := d.loopback(ctx, name)
 	if err != nil {
 		return err
 	}

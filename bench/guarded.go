@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"connectrpc.com/connect"
+	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
@@ -110,6 +111,44 @@ func (s *stage) replay(ctx context.Context, name string) (*variant, error) {
 	}}, err
 }
 
+// replayElsewhere replays keys of which the server's store has seen nothing yet, for a store may know more of those that it
+// has. So each call has a row of its own, a copy of one that another server's guard has made.
+func (s *stage) replayElsewhere(ctx context.Context, name string) (*variant, error) {
+	_, settled, err := s.storeGuarded(ctx, "first-of-"+name)
+	if err != nil {
+		return nil, err
+	}
+	g, err := s.guard(s.others[modeOf(name)])
+	if err != nil {
+		return nil, err
+	}
+	clients := s.serve(name, s.byHand().guarded, interceptor.New(g))
+	var unseen *storedKeys
+	enter := func(ctx context.Context, calls int) (leave func() error, err error) {
+		unseen = new(storedKeys)
+		unseen.keys, err = s.copyRow(ctx, settled.next(), calls)
+		return func() error { return nil }, err
+	}
+	return &variant{enter: enter, call: func(ctx context.Context, caller int) error {
+		return ask(ctx, clients[caller], unseen.next(), s.request, answer{replayed: true})
+	}}, nil
+}
+
+// copyRow gives a finished row to so many keys more, and returns them.
+func (s *stage) copyRow(ctx context.Context, key string, copies int) ([]string, error) {
+	const sql = `insert into idempotency_keys (scope, key, procedure, state, token, attempt, request_hash, code, response_body,
+			response_bytes, created_at, completed_at, expires_at)
+		select scope, gen_random_uuid()::text, procedure, state, gen_random_uuid(), attempt, request_hash, code, response_body,
+			response_bytes, created_at, completed_at, expires_at
+		from idempotency_keys, generate_series(1, $2::bigint) where key = $1
+		returning key`
+	rows, err := s.admin.Query(ctx, sql, key, copies)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
 func (s *stage) refusal(ctx context.Context, name string) (*variant, error) {
 	clients, keys, err := s.storeGuarded(ctx, name)
 	other := proto.CloneOf(s.request)
@@ -128,7 +167,7 @@ func (s *stage) inProgress(_ context.Context, name string) (*variant, error) {
 		<-release
 		return s.byHand().guarded(ctx, req)
 	})
-	enter := func(ctx context.Context) (leave func() error, err error) {
+	enter := func(ctx context.Context, _ int) (leave func() error, err error) {
 		key, running, release = newKey(), make(chan struct{}), make(chan struct{})
 		ended := make(chan error, 1)
 		go func() { ended <- ask(ctx, clients[0], key, s.request, answer{}) }()

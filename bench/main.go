@@ -6,6 +6,15 @@
 // All variants take turns in one run, round by round, so that a noisy machine hits all alike. What counts are the ratios
 // of the rounds, with their spread. The report goes to standard output and, with plots, to docs/benchmarks. With -help it
 // lists its flags.
+//
+// Where a number is not what it should be, a profile says why:
+//
+//	go run ./bench -only '^(transactional|least-pipelined)$' -profile /tmp/profiles
+//	go tool pprof -top /tmp/profiles/base-transactional.pprof
+//
+// With -profile each variant takes one more turn after the rounds, as long as all of them together, whose CPU profile is
+// written to a file named for its group, its condition there and the variant. Nothing of that turn is counted, so that the
+// profiler costs no number anything. Clients and server are in it, and the database, which is another process, is not.
 package main
 
 import (
@@ -17,6 +26,8 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/connect-idempotency/connect-idempotency-go/internal/pglaunch"
 )
 
 func main() { os.Exit(program()) }
@@ -42,8 +53,11 @@ func program() int {
 
 // bench measures, and reports.
 func bench(ctx context.Context, c config) error {
-	if c.out != "" { // first, so that a folder that cannot be written is found out at once
-		if err := os.MkdirAll(c.out, 0o755); err != nil { //nolint:gosec // it is for all to read
+	for _, dir := range []string{c.out, c.profile} { // first, so that a folder that cannot be written is found out at once
+		if dir == "" {
+			continue
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // it is for all to read
 			return err
 		}
 	}
@@ -80,7 +94,7 @@ type recording struct {
 
 func record(ctx context.Context, c config, p *progress) (_ *recording, err error) {
 	p.say("starting a database")
-	d, err := startDatabase(ctx)
+	d, err := startDatabase(ctx, pglaunch.Config{})
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"regexp"
 	"runtime"
 	"slices"
 	"time"
@@ -84,11 +83,11 @@ type turn struct {
 
 // measure has all variants of all stages take their turns, round by round. Each round has an order of its own, so that what
 // a turn leaves behind does not always meet the same one; it is the same order in every run.
-func measure(ctx context.Context, name string, rounds int, stages []*stage, only *regexp.Regexp, p *progress) (results, error) {
+func measure(ctx context.Context, c config, name string, rounds int, stages []*stage, p *progress) (results, error) {
 	var turns []turn
 	var all results
 	for _, s := range stages {
-		variants, err := s.build(ctx, only)
+		variants, err := s.build(ctx, c.only)
 		if err != nil {
 			return nil, err
 		}
@@ -113,6 +112,15 @@ func measure(ctx context.Context, name string, rounds int, stages []*stage, only
 			t.series.Slices = append(t.series.Slices, one)
 		}
 	}
+	if c.profile == "" {
+		return all, nil
+	}
+	for _, t := range turns {
+		p.say("%s: profiling %s %s", name, t.stage.label, t.variant.name)
+		if err := profile(ctx, t, rounds, profileFile(c.profile, name, t.stage.label, t.variant.name)); err != nil {
+			return nil, fmt.Errorf("profile %s %s: %w", t.stage.label, t.variant.name, err)
+		}
+	}
 	return all, nil
 }
 
@@ -127,7 +135,7 @@ func warm(ctx context.Context, s *stage, v *variant) (c counts, err error) {
 	if _, err := take(ctx, s, v, s.callers, min(max(1, warmCalls/s.callers), s.calls)); err != nil || !s.count {
 		return c, err
 	}
-	leave, err := s.enter(ctx, v)
+	leave, err := s.enter(ctx, v, warmCalls+countedCalls)
 	if err != nil {
 		return c, err
 	}
@@ -141,21 +149,21 @@ func warm(ctx context.Context, s *stage, v *variant) (c counts, err error) {
 	return c, errors.Join(err, leave())
 }
 
-func (s *stage) enter(ctx context.Context, v *variant) (leave func() error, err error) {
+func (s *stage) enter(ctx context.Context, v *variant, calls int) (leave func() error, err error) {
 	if v.enter == nil {
 		return func() error { return nil }, nil
 	}
-	return v.enter(ctx)
+	return v.enter(ctx, calls)
 }
 
 // take is one turn.
 func take(ctx context.Context, s *stage, v *variant, callers, each int) (one slice, err error) {
-	leave, err := s.enter(ctx, v)
+	uncounted := max(1, each/leadIn) // for connections and caches that were idle meanwhile
+	leave, err := s.enter(ctx, v, callers*(uncounted+each))
 	if err != nil {
 		return one, err
 	}
-	// Not counted: connections and caches that were idle meanwhile.
-	if _, err := calls(ctx, v, callers, max(1, each/leadIn)); err != nil {
+	if _, err := calls(ctx, v, callers, uncounted); err != nil {
 		return one, err
 	}
 	walBefore, err := s.wal(ctx)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,28 +46,26 @@ type stage struct {
 	conditions
 	request *chargesv1.CreateChargeRequest
 	pool    *pgxpool.Pool
-	traffic *traffic
+	other   *pgxpool.Pool // another server's; it has no connection before it is used
+	traffic *traffic      // of both
 	admin   *pgxpool.Pool // is not counted
 	stores  map[string]*postgres.Store
+	others  map[string]*postgres.Store // another server's, on the same tables
 	guards  []*idempotency.Guard
 	mux     *http.ServeMux
 	server  *http.Server
 	served  chan error
 	url     string
 	clients []*http.Client // one of each caller, with a connection of its own
+	ends    []func(context.Context) error
 }
 
 // newStage builds a stage without variants.
 func newStage(ctx context.Context, c conditions) (_ *stage, err error) {
 	s := &stage{
 		conditions: c, request: requestOf(c.message), traffic: new(traffic), mux: http.NewServeMux(), served: make(chan error, 1),
-		stores: make(map[string]*postgres.Store),
 	}
-	if s.pool, err = newPool(ctx, c.at, min(max(c.callers+spareConns, minConns), maxConns), s.traffic); err != nil {
-		return nil, err
-	}
-	if s.admin, err = newPool(ctx, c.at, 1, nil); err != nil {
-		s.pool.Close()
+	if err := s.connect(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.open(ctx); err != nil {
@@ -75,14 +74,40 @@ func newStage(ctx context.Context, c conditions) (_ *stage, err error) {
 	return s, nil
 }
 
-func (s *stage) open(ctx context.Context) (err error) {
-	if s.stores["leased"], err = postgres.New(s.pool); err != nil {
+func (s *stage) connect(ctx context.Context) (err error) {
+	conns := min(max(s.callers+spareConns, minConns), maxConns)
+	if s.pool, err = newPool(ctx, s.at, conns, s.traffic); err != nil {
 		return err
 	}
-	if s.stores["transactional"], err = postgres.NewTransactional(s.pool); err != nil {
+	if s.other, err = newPool(ctx, s.at, conns, s.traffic); err != nil {
+		s.pool.Close()
+		return err
+	}
+	if s.admin, err = newPool(ctx, s.at, 1, nil); err != nil {
+		s.pool.Close()
+		s.other.Close()
+	}
+	return err
+}
+
+func (s *stage) open(ctx context.Context) (err error) {
+	if s.stores, err = newStores(s.pool); err != nil {
+		return err
+	}
+	if s.others, err = newStores(s.other); err != nil {
 		return err
 	}
 	return s.listen(ctx)
+}
+
+// newStores makes a store of each mode.
+func newStores(pool *pgxpool.Pool) (map[string]*postgres.Store, error) {
+	leased, err := postgres.New(pool)
+	if err != nil {
+		return nil, err
+	}
+	transactional, err := postgres.NewTransactional(pool)
+	return map[string]*postgres.Store{"leased": leased, "transactional": transactional}, err
 }
 
 // requestOf is a request of so many bytes. Its text is random, so that neither side can make it smaller.
@@ -160,9 +185,11 @@ func (s *stage) guard(on store.Store, opts ...idempotency.Option) (*idempotency.
 
 // drain waits for the rollbacks behind answers.
 func (s *stage) drain(ctx context.Context) error {
-	for _, keys := range s.stores {
-		if err := keys.Drain(ctx); err != nil {
-			return err
+	for _, server := range []map[string]*postgres.Store{s.stores, s.others} {
+		for _, keys := range server {
+			if err := keys.Drain(ctx); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -182,10 +209,14 @@ func (s *stage) close(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("serve: %w", err))
 		}
 	}
+	for _, end := range slices.Backward(s.ends) {
+		errs = append(errs, end(ctx))
+	}
 	for _, g := range s.guards {
 		errs = append(errs, g.Close(ctx))
 	}
 	s.pool.Close()
+	s.other.Close()
 	s.admin.Close()
 	return errors.Join(errs...)
 }

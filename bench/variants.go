@@ -18,8 +18,8 @@ type variant struct {
 	times int
 	// call makes one call of a caller's, and fails unless the answer is the one that was to be expected.
 	call func(ctx context.Context, caller int) error
-	// enter, if set, prepares a slice; leave comes after it.
-	enter func(ctx context.Context) (leave func() error, err error)
+	// enter, if set, prepares a slice of so many calls; leave comes after it.
+	enter func(ctx context.Context, calls int) (leave func() error, err error)
 }
 
 // definition makes a variant on a stage.
@@ -49,9 +49,14 @@ func definitions() []definition {
 		{"leased", "guarded, leased, first calls", 1, (*stage).first},
 		{"mixed-leased", "guarded, leased, 1 % of the calls are retries", 1, (*stage).mixed},
 		{"waiting-leased", "guarded, leased: two calls with one key at once, one waits", 1, (*stage).waiting},
+		{"fiber-bare", "the charge in a transaction of its own, served by Fiber over HTTP/1.1, no key", 1, (*stage).fiberBare},
+		{"fiber", "Fiber's idempotency middleware, first calls: charge, then stored answer, in two transactions", 1, (*stage).fiberFirst},
 		{"select", "an RPC that is one SELECT by key", 3, (*stage).selectByKey},
-		{"replay-transactional", "guarded, transactional, replays", 3, (*stage).replay},
-		{"replay-leased", "guarded, leased, replays", 3, (*stage).replay},
+		{"replay-transactional", "guarded, transactional, replays at the server that ran the first call", 3, (*stage).replay},
+		{"replay-elsewhere-transactional", "guarded, transactional, replays at another server", 3, (*stage).replayElsewhere},
+		{"replay-leased", "guarded, leased, replays at the server that ran the first call", 3, (*stage).replay},
+		{"replay-elsewhere-leased", "guarded, leased, replays at another server", 3, (*stage).replayElsewhere},
+		{"fiber-replay", "Fiber's idempotency middleware, replays", 3, (*stage).fiberReplay},
 		{"refusal-transactional", "guarded, transactional, another request under a used key", 3, (*stage).refusal},
 		{"refusal-leased", "guarded, leased, another request under a used key", 3, (*stage).refusal},
 		{"in-progress-transactional", "guarded, transactional, the first call still runs", 3, (*stage).inProgress},

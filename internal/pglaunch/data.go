@@ -15,11 +15,11 @@ const (
 	// pidFile is the file in the data folder in which a running server says who and where it is.
 	pidFile = "postmaster.pid"
 
-	socketPort    = "5432" // part of the socket's name; nothing listens on a port
+	socketPort    = "5432" // part of the socket's name where nothing listens on a port
 	socketPathMax = 103    // bytes that fit everywhere: Linux takes 107, macOS 103
 )
 
-func socketPath(dir string) string { return filepath.Join(dir, ".s.PGSQL."+socketPort) }
+func socketPath(dir, port string) string { return filepath.Join(dir, ".s.PGSQL."+port) }
 
 // prepareData makes the data folder if there is none.
 func (s *Server) prepareData(ctx context.Context, t task, c Config) error {
@@ -82,7 +82,7 @@ func (s *Server) removeStalePIDFile() error {
 // without a comma, which to clients and server ends a name in a list; else in a temporary folder.
 func (s *Server) prepareSocket(c Config) error {
 	s.socket = s.folder.socketDir()
-	if len(socketPath(s.socket)) > socketPathMax || strings.Contains(s.socket, ",") {
+	if len(socketPath(s.socket, s.port)) > socketPathMax || strings.Contains(s.socket, ",") {
 		apart, err := newTemporarySocket(s.as, c.Keep)
 		if err != nil {
 			return err

@@ -1,11 +1,11 @@
 // Package pglaunch starts a private PostgreSQL server from the binaries that are installed on the machine, for tests,
 // benchmarks and examples that must work where nothing has been set up.
 //
-// The server listens on a Unix socket only, in a folder that nobody but its own user and root can enter; its one role,
-// postgres, needs no password there. It lives no longer than the process that started it: on Linux the kernel ends it
-// with its parent, even one that was killed with SIGKILL; elsewhere it may outlive such a parent, until the next Start
-// in the same folder ends it, or any Start if the folder was temporary. A ^C at the terminal reaches this process alone,
-// which then stops the server in its own time.
+// The server listens on a Unix socket, in a folder that nobody but its own user and root can enter; its one role, postgres,
+// needs no password there. On the loopback interface it listens only where Config.Loopback asks for it. It lives no longer
+// than the process that started it: on Linux the kernel ends it with its parent, even one that was killed with SIGKILL;
+// elsewhere it may outlive such a parent, until the next Start in the same folder ends it, or any Start if the folder was
+// temporary. A ^C at the terminal reaches this process alone, which then stops the server in its own time.
 //
 // PostgreSQL refuses to run as root. Root's servers run as the user postgres, or nobody where there is no postgres.
 package pglaunch
@@ -41,6 +41,11 @@ type Config struct {
 	// environment variable CONNECT_IDEMPOTENCY_PG_BIN, else the one in PATH, else the newest version found in the
 	// places where packages put them.
 	BinDir string
+
+	// Loopback has the server listen on a free port of 127.0.0.1 too, another one at each start. Others on the machine can
+	// reach it there, so that a password is asked for, and nobody gets in before the role postgres was given one through
+	// the socket, by ALTER ROLE: see Server.LoopbackURL.
+	Loopback bool
 
 	// Settings are PostgreSQL's own, by name, over its defaults. Start refuses those that it sets itself.
 	Settings map[string]string
@@ -96,7 +101,7 @@ func start(ctx context.Context, c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{as: as, bin: bin, folder: f}
+	s := &Server{as: as, bin: bin, folder: f, port: socketPort}
 	if err := s.launch(ctx, c); err != nil {
 		return nil, errors.Join(err, s.undo(ctx))
 	}
@@ -124,6 +129,11 @@ func (s *Server) launch(ctx context.Context, c Config) error {
 	if err := s.prepareData(ctx, t, c); err != nil {
 		return err
 	}
+	if c.Loopback {
+		if err := s.prepareLoopback(ctx); err != nil {
+			return err
+		}
+	}
 	if err := s.prepareSocket(c); err != nil {
 		return err
 	}
@@ -144,11 +154,19 @@ func (s *Server) settings(c Config) []string {
 		set("fsync", "off")
 		set("full_page_writes", "off")
 	}
+	if s.hba != "" {
+		set("password_encryption", "scram-sha-256") // which the file asks for, and before version 14 is not the default
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.Settings)) {
 		set(name, c.Settings[name])
 	}
-	set("listen_addresses", "")
-	set("port", socketPort)
+	if s.hba != "" {
+		set("listen_addresses", loopback)
+		set("hba_file", s.hba)
+	} else {
+		set("listen_addresses", "")
+	}
+	set("port", s.port)
 	set("unix_socket_directories", s.socket)
 	set("unix_socket_permissions", "0700")
 	set("logging_collector", "off")

@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 func TestZeroConfigIsAServerThatLeavesNothing(t *testing.T) {
@@ -34,6 +37,36 @@ func TestSettings(t *testing.T) {
 	wantQuery(t, s, "show fsync", "off")
 	wantQuery(t, s, "show full_page_writes", "on")
 	wantQuery(t, s, "show synchronous_commit", "on")
+}
+
+// Through the socket as ever, and through the loopback interface for who knows the password alone; at the next start too.
+func TestLoopback(t *testing.T) {
+	dir := sharedDir(t)
+	refused := func(s *Server, password string) bool {
+		_, err := pgx.Connect(t.Context(), s.LoopbackURL("postgres", password))
+		refusal, ok := errors.AsType[*pgconn.PgError](err)
+		return ok && refusal.Code == "28P01" // invalid_password
+	}
+	for range 2 {
+		s := mustStart(t, Config{DataDir: dir, NoSync: true, Loopback: true})
+		query(t, s.URL("postgres"), "alter role postgres password null", "select ''")
+		if !refused(s, "") || !refused(s, "right") {
+			t.Error("who comes while there is no password is not refused")
+		}
+		query(t, s.URL("postgres"), "alter role postgres password 'right'", "select ''")
+		if !refused(s, "wrong") {
+			t.Error("a wrong password is not refused")
+		}
+		if at := query(t, s.LoopbackURL("postgres", "right"), "select host(inet_server_addr())"); at != loopback {
+			t.Errorf("connected to %s, want %s", at, loopback)
+		}
+		mustStop(t, s)
+	}
+	s := mustStart(t, Config{DataDir: dir, NoSync: true})
+	wantQuery(t, s, "show listen_addresses", "")
+	if at := s.LoopbackURL("postgres", "right"); at != "" {
+		t.Errorf("the URL of what is not there is %q", at)
+	}
 }
 
 func TestReservedSettingsAreRefused(t *testing.T) {
@@ -101,7 +134,7 @@ func TestSocketIsElsewhereWhereItsPathIsUnfit(t *testing.T) {
 		if err := s.prepareSocket(Config{}); err != nil {
 			t.Fatal(err)
 		}
-		if path := socketPath(s.socket); len(path) > socketPathMax || strings.Contains(path, ",") {
+		if path := socketPath(s.socket, s.port); len(path) > socketPathMax || strings.Contains(path, ",") {
 			t.Errorf("got %s", path)
 		}
 		if err := s.apart.release(t.Context()); err != nil {

@@ -22,6 +22,8 @@ type Server struct {
 	folder  *folder
 	apart   *folder // holds the socket where folder's path is too long for one; else nil
 	socket  string  // the folder of the socket
+	port    string  // part of the socket's name, and with hba the port itself
+	hba     string  // who gets in how, where the server listens on the loopback interface; else empty
 	args    []string
 	process *process
 
@@ -43,15 +45,28 @@ func (s *Server) LogFile() string { return s.folder.logFile() }
 // It is meant for pgx, and psql takes it too. Both read variables such as PGSERVICE and PGOPTIONS from the environment for
 // what the string leaves open, and fail where those are wrong: see UnsetClientEnv.
 func (s *Server) URL(database string) string {
+	return s.urlOf(s.socket, url.User(superuser), database)
+}
+
+// LoopbackURL is URL for a connection through the loopback interface, by the password that the role postgres was given. It
+// is empty without Config.Loopback.
+func (s *Server) LoopbackURL(database, password string) string {
+	if s.hba == "" {
+		return ""
+	}
+	return s.urlOf(loopback, url.UserPassword(superuser, password), database)
+}
+
+func (s *Server) urlOf(host string, user *url.Userinfo, database string) string {
 	query := url.Values{
-		"host":                 {s.socket},
-		"port":                 {socketPort},
+		"host":                 {host},
+		"port":                 {s.port},
 		"sslmode":              {"disable"},
 		"target_session_attrs": {"any"},
 	}.Encode()
 	u := url.URL{
 		Scheme:   "postgres",
-		User:     url.User(superuser),
+		User:     user,
 		Path:     "/" + database,
 		RawQuery: strings.ReplaceAll(query, "+", "%20"), // to pgx and libpq a plus is a plus
 	}
@@ -65,7 +80,7 @@ func (s *Server) PSQL(database string) string {
 	if _, err := exec.LookPath(psql); err != nil {
 		psql = s.bin.path(psql)
 	}
-	return shellLine(psql, "-h", s.socket, "-p", socketPort, "-U", superuser, "-d", database)
+	return shellLine(psql, "-h", s.socket, "-p", s.port, "-U", superuser, "-d", database)
 }
 
 // Command returns a command line, for a shell of the user who started the server, that runs it in the foreground once

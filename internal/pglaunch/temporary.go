@@ -24,7 +24,7 @@ func newTemporary(as account, keep bool) (*folder, error) {
 // newTemporarySocket makes one that is fit for a socket.
 func newTemporarySocket(as account, keep bool) (*folder, error) {
 	return newTemporaryIn(as, keep, func(root string) bool {
-		longest := socketPath(filepath.Join(root, temporaryPrefix+"4294967295", socketDir))
+		longest := socketPath(filepath.Join(root, temporaryPrefix+"4294967295", socketDir), "65535")
 		return len(longest) <= socketPathMax && !strings.Contains(root, ",")
 	})
 }

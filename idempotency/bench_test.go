@@ -9,7 +9,7 @@ import (
 	"github.com/connect-idempotency/connect-idempotency-go/store/memory"
 )
 
-func benchGuard(b *testing.B) *idempotency.Guard {
+func benchGuard(b testing.TB) *idempotency.Guard {
 	b.Helper()
 	g, err := idempotency.New(memory.New(), idempotency.WithSingleScope())
 	if err != nil {

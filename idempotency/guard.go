@@ -84,6 +84,12 @@ func (g *Guard) PassesBy(c Call) bool {
 	return c.NoSideEffects || g.passesBy(c, g.policyOf(c))
 }
 
+// PassesByUnread is PassesBy for an adapter that has yet to read the request. False says that it depends on the request, or
+// that the call is guarded.
+func (g *Guard) PassesByUnread(c Call) bool {
+	return g.policyFor == nil && g.keyField == "" && g.PassesBy(c)
+}
+
 func (g *Guard) passesBy(c Call, p Policy) bool {
 	return p.Off || len(c.Keys) == 0 && !p.KeyRequired && g.fieldKey(c.Request) == ""
 }

@@ -4,9 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -44,14 +41,17 @@ func replySize(r Reply) int {
 
 // encode writes a reply's exact form.
 func (g *Guard) encode(k *keyed, r Reply) ([]byte, error) {
-	stored := &idempotencyv1.StoredReply{Header: g.storedMetadata(r.Header), Trailer: g.storedMetadata(r.Trailer)}
+	stored := &idempotencyv1.StoredReply{
+		Header:  g.storedMetadata(r.Header, r.ReplacedHeader),
+		Trailer: g.storedMetadata(r.Trailer, r.ReplacedTrailer),
+	}
 	switch {
 	case r.Unencodable != nil:
 		return nil, fmt.Errorf("idempotency: %w", r.Unencodable)
 	case r.Error != nil:
 		e := storedError(r.Error)
 		e.Code = int32(r.Code())
-		e.Metadata = g.storedMetadata(r.Error.Metadata)
+		e.Metadata = g.storedMetadata(r.Error.Metadata, nil)
 		stored.Result = &idempotencyv1.StoredReply_Error{Error: e}
 	case r.Message != nil:
 		name := r.Message.ProtoReflect().Descriptor().FullName()
@@ -79,60 +79,6 @@ func (g *Guard) encode(k *keyed, r Reply) ([]byte, error) {
 
 func storedError(e *Error) *idempotencyv1.Error {
 	return &idempotencyv1.Error{Code: int32(e.Code), Message: []byte(e.Message), Details: e.Details}
-}
-
-// storedMetadata takes what is kept of metadata, in the order of names, so that equal replies have equal bytes.
-func (g *Guard) storedMetadata(m Metadata) []*idempotencyv1.Metadata {
-	if len(m) == 0 {
-		return nil
-	}
-	hop := hopByHop(m)
-	kept := make([]*idempotencyv1.Metadata, 0, len(m))
-	for _, given := range slices.Sorted(maps.Keys(m)) {
-		name := strings.ToLower(given)
-		if g.unkept[name] || slices.Contains(hop, name) || strings.HasPrefix(name, "grpc-") || strings.HasPrefix(name, "connect-") {
-			continue
-		}
-		values := make([][]byte, len(m[given]))
-		for i, v := range m[given] {
-			values[i] = []byte(v)
-		}
-		kept = append(kept, &idempotencyv1.Metadata{Name: name, Values: values})
-	}
-	return kept
-}
-
-// hopByHop returns the names that m's "connection" says are for the next hop alone: RFC 9110, section 7.6.1.
-func hopByHop(m Metadata) (names []string) {
-	for given, values := range m {
-		if !strings.EqualFold(given, "connection") {
-			continue
-		}
-		for name := range strings.SplitSeq(strings.ToLower(strings.Join(values, ",")), ",") {
-			names = append(names, strings.TrimSpace(name))
-		}
-	}
-	return names
-}
-
-// neverKept names the metadata that belongs to one answer on one connection, or to one client's session.
-func neverKept() map[string]bool {
-	names := []string{
-		// Credentials: what was right for the first caller need not be for the next.
-		"set-cookie", "set-cookie2", "authorization", "authentication-info", "www-authenticate",
-		"proxy-authenticate", "proxy-authorization", "proxy-authentication-info",
-		// Hop-by-hop: RFC 9110, section 7.6.1.
-		"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
-		// The protocols' own, beside all that begin with grpc- and connect-.
-		"accept-encoding", "accept-post", "content-encoding", "content-length", "content-type", "date", "host", "user-agent",
-		// The guard's own.
-		HeaderReplayed,
-	}
-	unkept := make(map[string]bool, len(names))
-	for _, name := range names {
-		unkept[name] = true
-	}
-	return unkept
 }
 
 // readable is the reply as JSON, made only where a store asks for it.

@@ -71,29 +71,35 @@ func unmarshalReply(encoded []byte) (*idempotencyv1.StoredReply, error) {
 
 // decode makes a reply of what was stored.
 func decode(stored *idempotencyv1.StoredReply, method protoreflect.MethodDescriptor) (Reply, error) {
-	r := Reply{Header: metadata(stored.Header), Trailer: metadata(stored.Trailer)}
+	var r Reply
+	r.Header, r.ReplacedHeader = metadata(stored.Header)
+	r.Trailer, r.ReplacedTrailer = metadata(stored.Trailer)
 	switch result := stored.Result.(type) {
 	case *idempotencyv1.StoredReply_Error:
 		if result.Error.GetCode() == int32(code.Code_OK) {
 			return Reply{}, errors.New("the stored error has the code OK")
 		}
 		r.Error = &Error{
-			Code:     code.Code(result.Error.Code),
-			Message:  string(result.Error.Message),
-			Details:  result.Error.Details,
-			Metadata: metadata(result.Error.Metadata),
+			Code:    code.Code(result.Error.Code),
+			Message: string(result.Error.Message),
+			Details: result.Error.Details,
 		}
+		r.Error.Metadata, _ = metadata(result.Error.Metadata) // which nobody writes to before the handler
 	case *idempotencyv1.StoredReply_Message:
-		if result.Message.GetTypeName() == "" && len(result.Message.GetValue()) == 0 {
-			break
+		name := protoreflect.FullName(result.Message.GetTypeName())
+		if name == "" && len(result.Message.GetValue()) == 0 { // a worker stored it, who had nothing to say
+			if method == nil {
+				break
+			}
+			name = method.Output().FullName() // to a server's clients that is an empty message
 		}
-		messageType, err := messageType(protoreflect.FullName(result.Message.GetTypeName()), method)
+		messageType, err := messageType(name, method)
 		if err != nil {
 			return Reply{}, err
 		}
 		m := messageType.New().Interface()
 		if err := (proto.UnmarshalOptions{AllowPartial: true}).Unmarshal(result.Message.Value, m); err != nil {
-			return Reply{}, fmt.Errorf("unmarshal the stored %s: %w", result.Message.TypeName, err)
+			return Reply{}, fmt.Errorf("unmarshal the stored %s: %w", name, err)
 		}
 		r.Message = m
 	default:
@@ -114,17 +120,4 @@ func messageType(name protoreflect.FullName, method protoreflect.MethodDescripto
 		return nil, fmt.Errorf("the reply's type %q is not known to this server, neither linked in nor the method's: %w", name, err)
 	}
 	return linked, nil
-}
-
-func metadata(stored []*idempotencyv1.Metadata) Metadata {
-	if len(stored) == 0 {
-		return nil
-	}
-	m := make(Metadata, len(stored))
-	for _, s := range stored {
-		for _, v := range s.Values {
-			m[s.Name] = append(m[s.Name], string(v))
-		}
-	}
-	return m
 }

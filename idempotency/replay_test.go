@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"slices"
 	"testing"
 
 	"google.golang.org/genproto/googleapis/rpc/code"
@@ -51,6 +52,7 @@ func TestAReplayIsTheFirstAnswer(t *testing.T) {
 func withMetadata(r idempotency.Reply) idempotency.Reply {
 	r.Header = idempotency.Metadata{"x-request-cost": {"1", "", "1"}, "x-raw": {"\xff\x00"}, "x-bin": {"AAEC"}}
 	r.Trailer = idempotency.Metadata{"x-checksum": {"abc"}, "retry-after": {"3"}}
+	r.ReplacedHeader, r.ReplacedTrailer = []string{"x-gone", "x-raw"}, []string{"x-checksum"}
 	if r.Error != nil {
 		r.Error.Metadata = idempotency.Metadata{"x-declined-by": {"bank", "network"}, "x-request-cost": {"2"}}
 	}
@@ -68,6 +70,9 @@ func requireSame(t *testing.T, got, want idempotency.Reply) {
 	}
 	if !reflect.DeepEqual(got.Header, want.Header) || !reflect.DeepEqual(got.Trailer, want.Trailer) {
 		t.Errorf("header and trailer are %q and %q, want %q and %q", got.Header, got.Trailer, want.Header, want.Trailer)
+	}
+	if !slices.Equal(got.ReplacedHeader, want.ReplacedHeader) || !slices.Equal(got.ReplacedTrailer, want.ReplacedTrailer) {
+		t.Errorf("replaced are %q and %q, want %q and %q", got.ReplacedHeader, got.ReplacedTrailer, want.ReplacedHeader, want.ReplacedTrailer)
 	}
 	if got.Code() != want.Code() || (got.Error == nil) != (want.Error == nil) {
 		t.Fatalf("the error is %v, want %v", got.Error, want.Error)

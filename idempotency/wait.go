@@ -26,6 +26,11 @@ func (g *Guard) claimOrWait(ctx context.Context, k *keyed) (found store.Found, a
 			return found, nil, nil
 		}
 	}
+	return g.wait(ctx, k, found, w)
+}
+
+// wait has a call wait that is in the room. It returns as claim does.
+func (g *Guard) wait(ctx context.Context, k *keyed, found store.Found, w *waiter) (_ store.Found, attempt store.Attempt, err error) {
 	g.observe(ctx, k, Event{Outcome: Waiting})
 	timeout := time.NewTimer(k.policy.Wait)
 	defer timeout.Stop()

@@ -7,7 +7,8 @@
 //
 // Interceptors that were given before this one are outside: they run for replays and refusals too, so authentication,
 // which settles whose a key is, and validation belong there. Those given after it are inside: they run with the handler,
-// once, and what they add to an answer is replayed.
+// once, and what they add to an answer is replayed. A header or trailer that a run set in the place of an outer
+// interceptor's, or took away, is so in its replay too.
 //
 // Clients, streaming procedures, procedures marked NO_SIDE_EFFECTS, and calls without a key where none is required pass by.
 package interceptor
@@ -92,12 +93,12 @@ func (i *interceptor) guarded(ctx context.Context, c idempotency.Call, req conne
 	if ran {
 		before.restore(ctx) // nothing goes out of an attempt that is not the answer
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, refusal(err)
-	case reply.Error != nil:
-		return nil, replayError(ctx, reply)
-	default:
-		return i.responses.replay(c.Procedure, reply), nil
 	}
+	replace(ctx, reply)
+	if reply.Error != nil {
+		return nil, replayError(ctx, reply)
+	}
+	return i.responses.replay(c.Procedure, reply), nil
 }

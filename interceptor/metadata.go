@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"net/http"
-	"slices"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -31,7 +30,15 @@ func startMetadata(ctx context.Context) runMetadata {
 	if !ok {
 		return runMetadata{}
 	}
-	return runMetadata{header: info.ResponseHeader().Clone(), trailer: info.ResponseTrailer().Clone()}
+	return runMetadata{header: clone(info.ResponseHeader()), trailer: clone(info.ResponseTrailer())}
+}
+
+// clone is a header's copy, and nil where it is empty, as it mostly is.
+func clone(h http.Header) http.Header {
+	if len(h) == 0 {
+		return nil
+	}
+	return h.Clone()
 }
 
 // restore sets the call's response metadata back to what it was.
@@ -49,27 +56,29 @@ func setBack(header, before http.Header) {
 	maps.Copy(header, before.Clone())
 }
 
-// added returns what the run put into the call's response metadata.
-func (m runMetadata) added(ctx context.Context) (header, trailer idempotency.Metadata) {
+// of is a reply with what the run put into the call's response metadata.
+func (m runMetadata) of(ctx context.Context) (r idempotency.Reply) {
 	info, ok := connect.CallInfoForHandlerContext(ctx)
 	if !ok {
-		return nil, nil
+		return r
 	}
-	return without(info.ResponseHeader(), m.header), without(info.ResponseTrailer(), m.trailer)
+	r.Header, r.ReplacedHeader = idempotency.Changed(m.header, info.ResponseHeader())
+	r.Trailer, r.ReplacedTrailer = idempotency.Changed(m.trailer, info.ResponseTrailer())
+	return r
 }
 
-// without returns what of after was not there before.
-func without(after, before http.Header) idempotency.Metadata {
-	m := make(idempotency.Metadata, len(after))
-	for name, values := range after {
-		if old := before[name]; len(old) <= len(values) && slices.Equal(old, values[:len(old)]) {
-			values = values[len(old):]
-		}
-		if len(values) > 0 {
-			m[strings.ToLower(name)] = slices.Clone(values)
-		}
+// replace takes away, for a replay, what the run had put something else in the place of.
+func replace(ctx context.Context, r idempotency.Reply) {
+	info, ok := connect.CallInfoForHandlerContext(ctx)
+	if !ok {
+		return
 	}
-	return m
+	for _, name := range r.ReplacedHeader {
+		info.ResponseHeader().Del(name)
+	}
+	for _, name := range r.ReplacedTrailer {
+		info.ResponseTrailer().Del(name)
+	}
 }
 
 // addTo adds header to what the simple API collected in m, in the order in which connect sends both.

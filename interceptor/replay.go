@@ -26,7 +26,7 @@ func (t *responseTypes) learn(procedure string, res connect.AnyResponse) {
 
 // replay makes a response of a stored message.
 func (t *responseTypes) replay(procedure string, r idempotency.Reply) connect.AnyResponse {
-	if r.Message == nil { // a worker stored it, who had nothing to say
+	if r.Message == nil { // of a handler without a schema; on the wire, one empty message is like the other
 		r.Message = new(emptypb.Empty)
 	}
 	res := t.concrete(procedure, r.Message)

@@ -174,6 +174,46 @@ func TestOuterMetadataIsNotKept(t *testing.T) {
 	}
 }
 
+// What a run put in the place of what an outer interceptor had set, or took away, is so in its replay too.
+func TestReplacedOuterMetadata(t *testing.T) {
+	set := func(ctx context.Context, from string) {
+		info, _ := connect.CallInfoForHandlerContext(ctx)
+		for _, into := range []http.Header{info.ResponseHeader(), info.ResponseTrailer()} {
+			into.Set("X-Replaced", from)
+			into.Add("X-Added", from)
+			if into.Set("X-Removed", from); from == "run" {
+				into.Del("X-Removed")
+			}
+		}
+	}
+	outer := connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
+		return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+			set(ctx, "outer")
+			return next(ctx, req)
+		}
+	})
+	for name, answer := range map[string]error{"a message": nil, "an error": connect.NewError(connect.CodeNotFound, nil)} {
+		create := func(ctx context.Context, _ createRequest) (createResponse, error) {
+			set(ctx, "run")
+			return created("ch_1"), answer
+		}
+		s := guarded(t, backends["memory"](t).guard(t), service{create: create}, outer)
+		for protocol := range protocols {
+			key := fmt.Sprintf("%x", protocol)
+			res, err := s.client(t, protocol).CreateCharge(within(t), charge(key, ""))
+			first := answerOf(t, res, err)
+			if replaced := first.header["X-Replaced"]; len(replaced) == 0 || slices.Contains(replaced, "outer") {
+				t.Fatalf("%s over %s: the first answer has %v", name, protocol, first.header)
+			}
+			res, err = s.client(t, protocol).CreateCharge(within(t), charge(key, ""))
+			replay := answerOf(t, res, err)
+			if !replay.replayed() || !replay.equal(first) {
+				t.Errorf("%s over %s:\nreplay %+v\nfirst  %+v", name, protocol, replay, first)
+			}
+		}
+	}
+}
+
 // Credentials are the first caller's own.
 func TestCredentialsAreNotReplayed(t *testing.T) {
 	create := func(context.Context, createRequest) (createResponse, error) {

@@ -19,8 +19,7 @@ import (
 
 // reply is what the client will see of what the handler returned.
 func (i *interceptor) reply(ctx context.Context, before runMetadata, res connect.AnyResponse, err error) idempotency.Reply {
-	var r idempotency.Reply
-	r.Header, r.Trailer = before.added(ctx)
+	r := before.of(ctx)
 	if err != nil {
 		r.Error = i.errorSeen(err)
 		return r

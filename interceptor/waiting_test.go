@@ -106,12 +106,15 @@ func TestManyWaitForAnotherProcess(t *testing.T) {
 // connectAll has the pool make all its connections.
 func connectAll(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	for range pool.Config().MaxConns {
-		conn, err := pool.Acquire(patiently(t))
-		if err != nil {
+	conns := make([]*pgxpool.Conn, pool.Config().MaxConns)
+	for i := range conns {
+		var err error
+		if conns[i], err = pool.Acquire(patiently(t)); err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Release()
+	}
+	for _, conn := range conns {
+		conn.Release()
 	}
 }
 

@@ -33,8 +33,7 @@ func connectError(e *idempotency.Error) *connect.Error {
 
 // replayError turns a stored error into connect's, and sets the metadata that goes with it.
 func (m runMetadata) replayError(r idempotency.Reply) error {
-	put(m.info.ResponseHeader(), r.Header)
-	put(m.info.ResponseTrailer(), r.Trailer)
+	m.replay(r)
 	put(m.ofError(), r.Error.Metadata)
 	m.ofError().Set(idempotency.HeaderReplayed, "true")
 	return connectError(r.Error)
@@ -42,7 +41,6 @@ func (m runMetadata) replayError(r idempotency.Reply) error {
 
 // replayMessage sets the metadata that goes with a stored message.
 func (m runMetadata) replayMessage(r idempotency.Reply) {
-	put(m.info.ResponseHeader(), r.Header)
-	put(m.info.ResponseTrailer(), r.Trailer)
+	m.replay(r)
 	m.info.ResponseHeader().Set(idempotency.HeaderReplayed, "true")
 }

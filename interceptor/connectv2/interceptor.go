@@ -8,7 +8,8 @@
 //
 // Interceptors that were given before this one are outside: they run for replays and refusals too, so authentication,
 // which settles whose a key is, and validation belong there. Those given after it are inside: they run with the handler,
-// once, and what they add to an answer is replayed.
+// once, and what they add to an answer is replayed. A header or trailer that a run set in the place of an outer
+// interceptor's, or took away, is so in its replay too.
 //
 // Streaming procedures, procedures marked NO_SIDE_EFFECTS, and calls without a key where none is required pass by. To read a
 // key and make a fingerprint the guard needs the request's type, which it takes from [connect.Spec]'s Schema, a
@@ -63,7 +64,7 @@ func (i *interceptor) serve(ctx context.Context, spec connect.Spec, stream conne
 		NoSideEffects: spec.IdempotencyLevel == connect.IdempotencyNoSideEffects,
 		Keys:          info.RequestHeader().Values(i.header),
 	}
-	if c.NoSideEffects || streams(spec, c) {
+	if c.NoSideEffects || streams(spec, c) || i.guard.PassesByUnread(c) {
 		return next(ctx, spec, stream)
 	}
 	if c.Method, ok = spec.Schema.(protoreflect.MethodDescriptor); ok {
@@ -121,9 +122,6 @@ func (i *interceptor) guarded(ctx context.Context, c idempotency.Call, call guar
 		return metadata.replayError(reply)
 	default:
 		metadata.replayMessage(reply)
-		if reply.Message == nil { // a worker stored it, who had nothing to say
-			reply.Message = newMessage(c.Method.Output())
-		}
 		return call.stream.Send(reply.Message)
 	}
 }

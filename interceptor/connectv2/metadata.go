@@ -1,9 +1,9 @@
 package connectv2
 
 import (
+	"maps"
 	"net/textproto"
 	"slices"
-	"strings"
 
 	"connectrpc.com/connect/v2"
 
@@ -67,19 +67,25 @@ func setBack(h *connect.Header, before map[string][]string) {
 	}
 }
 
-// added returns what of h was not there before. Values are taken as they are: those of names that end in "-bin" are in
-// base64 here too.
-func added(h *connect.Header, before map[string][]string) idempotency.Metadata {
-	m := make(idempotency.Metadata, h.Len())
-	for name, values := range h.All() {
-		if old := before[name]; len(old) <= len(values) && slices.Equal(old, values[:len(old)]) {
-			values = values[len(old):]
-		}
-		if len(values) > 0 {
-			m[strings.ToLower(name)] = slices.Clone(values)
-		}
+// change is what became of before in h. Values are taken as they are: those of names that end in "-bin" are in base64 here
+// too.
+func change(before map[string][]string, h *connect.Header) (put idempotency.Metadata, replaced []string) {
+	if h.Len() == 0 && len(before) == 0 {
+		return nil, nil
 	}
-	return m
+	return idempotency.Changed(before, maps.Collect(h.All()))
+}
+
+// replay writes a stored reply's metadata into the call's.
+func (m runMetadata) replay(r idempotency.Reply) {
+	for _, name := range r.ReplacedHeader {
+		m.info.ResponseHeader().Delete(name)
+	}
+	for _, name := range r.ReplacedTrailer {
+		m.info.ResponseTrailer().Delete(name)
+	}
+	put(m.info.ResponseHeader(), r.Header)
+	put(m.info.ResponseTrailer(), r.Trailer)
 }
 
 // put adds metadata to a header.

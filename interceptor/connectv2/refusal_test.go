@@ -136,15 +136,18 @@ func TestWaiting(t *testing.T) {
 		<-finish
 		return created("ch_1"), nil
 	}
-	claimed := make(chan struct{}, 2)
-	b.store = tellsClaims{b.store, claimed}
-	s := guarded(t, b.guard(t, idempotency.WithWaiting(15*time.Second)), create)
+	waiting := make(chan struct{}, 1)
+	tells := func(_ context.Context, e idempotency.Event) {
+		if e.Outcome == idempotency.Waiting {
+			waiting <- struct{}{}
+		}
+	}
+	s := guarded(t, b.guard(t, idempotency.WithWaiting(15*time.Second), idempotency.WithObserver(tells)), create)
 	answers := make(chan answer, 2)
 	go func() { answers <- s.client(t, "grpc").charge(t, "k", "") }()
 	<-running
-	<-claimed
 	go func() { answers <- s.client(t, inProcess).charge(t, "k", "") }()
-	<-claimed
+	<-waiting
 	close(finish)
 	replays := 0
 	for range 2 {
@@ -157,17 +160,6 @@ func TestWaiting(t *testing.T) {
 	if replays != 1 {
 		t.Errorf("%d of both answers are replays, want one", replays)
 	}
-}
-
-type tellsClaims struct {
-	store.Store
-	claimed chan<- struct{}
-}
-
-func (s tellsClaims) Claim(ctx context.Context, c store.Claim) (store.Found, store.Attempt, error) {
-	found, attempt, err := s.Store.Claim(ctx, c)
-	s.claimed <- struct{}{}
-	return found, attempt, err
 }
 
 // A call whose scope cannot be told is refused as the scope function says, and leaves nothing.

@@ -199,6 +199,43 @@ func TestOuterMetadataIsNotKept(t *testing.T) {
 	}
 }
 
+// What a run put in the place of what an outer interceptor had set, or took away, is so in its replay too.
+func TestReplacedOuterMetadata(t *testing.T) {
+	set := func(ctx context.Context, from string) {
+		info, _ := connect.CallInfoForServerContext(ctx)
+		for _, into := range []*connect.Header{info.ResponseHeader(), info.ResponseTrailer()} {
+			into.Set("X-Replaced", from)
+			into.Add("X-Added", from)
+			if into.Set("X-Removed", from); from == "run" {
+				into.Delete("X-Removed")
+			}
+		}
+	}
+	outer := func(next connect.ServerFunc) connect.ServerFunc {
+		return func(ctx context.Context, spec connect.Spec, stream connect.ServerStream) error {
+			set(ctx, "outer")
+			return next(ctx, spec, stream)
+		}
+	}
+	for name, answer := range map[string]error{"a message": nil, "an error": connect.NewError(connect.CodeNotFound, "no such card")} {
+		create := func(ctx context.Context, _ createRequest) (createResponse, error) {
+			set(ctx, "run")
+			return created("ch_1"), answer
+		}
+		for protocol, c := range guarded(t, backends["memory"](t).guard(t), create, outer).clients(t) {
+			key := fmt.Sprintf("%x", protocol)
+			first := c.charge(t, key, "")
+			if replaced := first.header["X-Replaced"]; len(replaced) == 0 || slices.Contains(replaced, "outer") {
+				t.Fatalf("%s over %s: the first answer has %v", name, protocol, first.header)
+			}
+			replay := c.charge(t, key, "")
+			if !replay.replayed() || !replay.equal(first) {
+				t.Errorf("%s over %s:\nreplay %+v\nfirst  %+v", name, protocol, replay, first)
+			}
+		}
+	}
+}
+
 // Credentials are the first caller's own.
 func TestCredentialsAreNotReplayed(t *testing.T) {
 	create := func(ctx context.Context, _ createRequest) (createResponse, error) {

@@ -18,10 +18,9 @@ import (
 
 // reply is what the client will see of what the handler sent and returned.
 func (m runMetadata) reply(held *heldStream, err error) idempotency.Reply {
-	r := idempotency.Reply{
-		Header:  added(m.info.ResponseHeader(), m.header),
-		Trailer: added(m.info.ResponseTrailer(), m.trailer),
-	}
+	var r idempotency.Reply
+	r.Header, r.ReplacedHeader = change(m.header, m.info.ResponseHeader())
+	r.Trailer, r.ReplacedTrailer = change(m.trailer, m.info.ResponseTrailer())
 	switch message, ok := held.message.(proto.Message); {
 	case err != nil:
 		r.Error = errorSeen(err, m.info.Protocol)

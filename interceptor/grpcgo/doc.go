@@ -17,9 +17,10 @@
 // # Header and trailer
 //
 // What a run sets by grpc.SetHeader, grpc.SendHeader and grpc.SetTrailer is held back until its attempt is settled, goes out
-// with the run's own answer and no other, and is replayed. What outer interceptors set is theirs, and is not kept. Within a
-// guarded call grpc.SetSendCompressor and grpc.ClientSupportedCompressors find no stream, and return an error: call them in
-// an outer interceptor.
+// with the run's own answer and no other, and is replayed. What outer interceptors set is theirs, and is not kept. A run
+// cannot take it back, and no more can the replay of a Connect server's run that did: it adds. Within a guarded call
+// grpc.SetSendCompressor and grpc.ClientSupportedCompressors find no stream, and return an error: call them in an outer
+// interceptor.
 //
 // # Retries by grpc-go's own policy
 //

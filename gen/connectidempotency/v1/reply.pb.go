@@ -330,7 +330,9 @@ type Metadata struct {
 	// In lower case.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// As on Connect's wire: those of a name that ends in "-bin" in base64. Bytes, since a value need not be UTF-8.
-	Values        [][]byte `protobuf:"bytes,2,rep,name=values,proto3" json:"values,omitempty"`
+	Values [][]byte `protobuf:"bytes,2,rep,name=values,proto3" json:"values,omitempty"`
+	// The values stand in the place of what was there under this name before the run; else they are added to that.
+	Replaces      bool `protobuf:"varint,3,opt,name=replaces,proto3" json:"replaces,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -379,6 +381,13 @@ func (x *Metadata) GetValues() [][]byte {
 	return nil
 }
 
+func (x *Metadata) GetReplaces() bool {
+	if x != nil {
+		return x.Replaces
+	}
+	return false
+}
+
 var File_connectidempotency_v1_reply_proto protoreflect.FileDescriptor
 
 const file_connectidempotency_v1_reply_proto_rawDesc = "" +
@@ -403,10 +412,11 @@ const file_connectidempotency_v1_reply_proto_rawDesc = "" +
 	"\x06key_id\x18\x01 \x01(\tR\x05keyId\x12\x1e\n" +
 	"\n" +
 	"ciphertext\x18\x02 \x01(\fR\n" +
-	"ciphertext\"6\n" +
+	"ciphertext\"R\n" +
 	"\bMetadata\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06values\x18\x02 \x03(\fR\x06valuesB\x82\x02\n" +
+	"\x06values\x18\x02 \x03(\fR\x06values\x12\x1a\n" +
+	"\breplaces\x18\x03 \x01(\bR\breplacesB\x82\x02\n" +
 	"\x19com.connectidempotency.v1B\n" +
 	"ReplyProtoP\x01Zdgithub.com/connect-idempotency/connect-idempotency-go/gen/connectidempotency/v1;connectidempotencyv1\xa2\x02\x03CXX\xaa\x02\x15Connectidempotency.V1\xca\x02\x15Connectidempotency\\V1\xe2\x02!Connectidempotency\\V1\\GPBMetadata\xea\x02\x16Connectidempotency::V1b\x06proto3"
 

@@ -1,0 +1,2 @@
+// Package race says whether the race detector is on. For tests only.
+package race

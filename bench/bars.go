@@ -108,13 +108,13 @@ func (r *recording) hotBars() []bar {
 func (r *recording) sweepBars() []bar {
 	var all []bar
 	for _, s := range r.sweeping {
-		rows := spreadOf(s.RowsUnpaused)
+		rows := spreadOf(s.Rows)
 		swept := check("the same: rows swept per second", rows, "≥ 20,000", atLeast(20_000))
 		swept.measured = fmt.Sprintf("%s (%s – %s)", thousands(rows.Median), thousands(rows.Lower), thousands(rows.Upper))
 		all = append(all,
 			check("first call, "+s.Mode+", beside a sweep at full speed, against alone: throughput",
 				spreadOf(ratios(s.Beside, s.Alone)), "≥ 0.90", atLeast(0.90)), swept,
-			check("the same beside store.Sweeper's default pace", spreadOf(ratios(s.Paced, s.Alone)), noBar, nil))
+			check("the same beside batches that are swept one right after the other", spreadOf(ratios(s.Restless, s.Alone)), noBar, nil))
 	}
 	return all
 }

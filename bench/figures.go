@@ -150,10 +150,10 @@ func (r *recording) sweepingFigure() figure {
 	var all []distribution
 	var parts []string
 	for _, s := range r.sweeping {
-		full, paced := ratios(s.Beside, s.Alone), ratios(s.Paced, s.Alone)
-		all = append(all, distribution{s.Mode + ", at full speed", full}, distribution{s.Mode + ", at the default pace", paced})
-		parts = append(parts, fmt.Sprintf("%s calls keep %s of their throughput beside a sweep at full speed and %s beside the default one", s.Mode,
-			ratioText(spreadOf(full)), ratioText(spreadOf(paced))))
+		sweeper, restless := ratios(s.Beside, s.Alone), ratios(s.Restless, s.Alone)
+		all = append(all, distribution{s.Mode + ", a sweeper", sweeper}, distribution{s.Mode + ", without rest", restless})
+		parts = append(parts, fmt.Sprintf("%s calls keep %s of their throughput beside a sweeper at full speed and %s beside batches without rest",
+			s.Mode, ratioText(spreadOf(sweeper)), ratioText(spreadOf(restless))))
 	}
 	return figure{
 		"sweeping", "Throughput of first calls beside a sweep, as a part of that alone", "To see: " + strings.Join(parts, "; ") + ".",

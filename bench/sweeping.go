@@ -16,16 +16,13 @@ import (
 type sweeping struct {
 	Mode         string
 	Alone        []float64 // calls per second
-	Beside       []float64 // calls per second, while the sweep goes on
-	RowsUnpaused []float64 // swept per second beside the calls, one batch right after the other
-	Paced        []float64 // calls per second beside a sweep with store.Sweeper's pauses
-	RowsPaced    []float64
+	Beside       []float64 // calls per second, while a store.Sweeper sweeps as fast as it does
+	Rows         []float64 // swept per second beside the calls
+	Restless     []float64 // calls per second, while batches are swept one right after the other
+	RowsRestless []float64
 }
 
-const (
-	sweepBatch = 1000                  // store.Sweeper's default
-	sweepPause = 10 * time.Millisecond // likewise
-)
+const sweepBatch = 1000 // store.Sweeper's default
 
 // measureSweeping compares first calls alone with first calls while as many expired rows as there are to be swept go away.
 func measureSweeping(ctx context.Context, at string, rounds, rows, each int, p *progress) ([]sweeping, error) {
@@ -62,19 +59,20 @@ func (s *stage) sweepBeside(ctx context.Context, mode string, rounds, rows int, 
 		if err != nil {
 			return one, err
 		}
-		called, swept, err := s.besideOneSweep(ctx, v, mode, rows, 0)
+		called, swept, err := s.besideOneSweep(ctx, v, rows, func(ctx context.Context) error { return sweepAll(ctx, s.stores[mode], rows) })
 		if err != nil {
 			return one, err
 		}
 		one.Alone = append(one.Alone, alone.PerSecond)
-		one.Beside, one.RowsUnpaused = append(one.Beside, called), append(one.RowsUnpaused, swept)
+		one.Beside, one.Rows = append(one.Beside, called), append(one.Rows, swept)
 		if err := s.expire(ctx, rows); err != nil {
 			return one, err
 		}
-		if called, swept, err = s.besideOneSweep(ctx, v, mode, rows, sweepPause); err != nil {
+		called, swept, err = s.besideOneSweep(ctx, v, rows, func(ctx context.Context) error { return restless(ctx, s.stores[mode], rows) })
+		if err != nil {
 			return one, err
 		}
-		one.Paced, one.RowsPaced = append(one.Paced, called), append(one.RowsPaced, swept)
+		one.Restless, one.RowsRestless = append(one.Restless, called), append(one.RowsRestless, swept)
 	}
 	return one, nil
 }
@@ -85,7 +83,7 @@ func (s *stage) expire(ctx context.Context, rows int) error {
 }
 
 // besideOneSweep has callers make calls until all rows are swept, and returns both per second.
-func (s *stage) besideOneSweep(ctx context.Context, v *variant, mode string, rows int, pause time.Duration) (called, swept float64, err error) {
+func (s *stage) besideOneSweep(ctx context.Context, v *variant, rows int, sweep func(context.Context) error) (called, swept float64, err error) {
 	var done atomic.Bool
 	var n atomic.Int64
 	running, ctx := errgroup.WithContext(ctx)
@@ -103,15 +101,31 @@ func (s *stage) besideOneSweep(ctx context.Context, v *variant, mode string, row
 	}
 	running.Go(func() error {
 		defer done.Store(true)
-		return sweepAll(ctx, s.stores[mode], rows, pause)
+		return sweep(ctx)
 	})
 	err = running.Wait()
 	took := time.Since(start).Seconds()
 	return float64(n.Load()) / took, float64(rows) / took, err
 }
 
-// sweepAll sweeps rows, in batches, and fails where there are fewer.
-func sweepAll(ctx context.Context, keys store.Store, rows int, pause time.Duration) error {
+// sweepAll has a store.Sweeper sweep rows, which rests no longer than it has to, and fails where there are fewer.
+func sweepAll(ctx context.Context, keys store.Store, rows int) (err error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	left := rows
+	store.Sweeper{Store: keys, Pause: time.Nanosecond, Every: time.Second, Swept: func(deleted int, failed error) {
+		if left, err = left-deleted, failed; err == nil && deleted == 0 && left > 0 {
+			err = fmt.Errorf("%d of %d expired rows are not swept", left, rows)
+		}
+		if left <= 0 || err != nil {
+			stop()
+		}
+	}}.Run(ctx)
+	return err
+}
+
+// restless sweeps rows in batches, one right after the other, and fails where there are fewer.
+func restless(ctx context.Context, keys store.Store, rows int) error {
 	var cursor store.Cursor
 	for left := rows; left > 0; {
 		next, deleted, err := keys.Sweep(ctx, cursor, sweepBatch)
@@ -122,11 +136,6 @@ func sweepAll(ctx context.Context, keys store.Store, rows int, pause time.Durati
 			return fmt.Errorf("%d of %d expired rows are not swept", left, rows)
 		}
 		cursor, left = next, left-deleted
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(pause):
-		}
 	}
 	return nil
 }

@@ -14,31 +14,31 @@ import (
 // it came to take it over.
 const claimRounds = 3
 
-// claim tries to win the key. The attempt is nil where it did not; found says what stands in the way.
-func (g *Guard) claim(ctx context.Context, k *keyed) (store.Found, store.Attempt, error) {
-	found, attempt, err := g.store.Claim(ctx, k.claim())
+// claim tries to win the key. The attempt is nil where it did not; k.found says what stands in the way.
+func (g *Guard) claim(ctx context.Context, k *keyed) (attempt store.Attempt, err error) {
+	k.found, attempt, err = g.store.Claim(ctx, k.claim())
 	for round := 1; round < claimRounds && err == nil && attempt == nil; round++ {
 		switch {
-		case found.State == store.Absent:
-			found, attempt, err = g.store.Claim(ctx, k.claim())
-		case found.Expired:
-			found, attempt, err = g.store.TakeOver(ctx, k.claim(), found.Token)
-		case found.LeaseOver() && !k.policy.NoTakeOver && g.sameRequest(k, found.RequestHash):
-			if found, attempt, err = g.store.TakeOver(ctx, k.claim(), found.Token); attempt != nil {
-				k.attempt = found.Attempt
+		case k.found.State == store.Absent:
+			k.found, attempt, err = g.store.Claim(ctx, k.claim())
+		case k.found.Expired:
+			k.found, attempt, err = g.store.TakeOver(ctx, k.claim(), k.found.Token)
+		case k.found.LeaseOver() && !k.policy.NoTakeOver && g.sameRequest(k, k.found.RequestHash):
+			if k.found, attempt, err = g.store.TakeOver(ctx, k.claim(), k.found.Token); attempt != nil {
+				k.attempt = k.found.Attempt
 				g.observe(ctx, k, Event{Outcome: TakenOver})
 			}
 		default:
-			return found, nil, nil
+			return nil, nil
 		}
 	}
 	if err != nil {
-		return found, nil, callError(ctx, err)
+		return nil, callError(ctx, err)
 	}
 	if attempt != nil {
-		k.attempt = found.Attempt
+		k.attempt = k.found.Attempt
 	}
-	return found, attempt, nil
+	return attempt, nil
 }
 
 // claim makes the claim that is sent, with a token of its own.
@@ -73,7 +73,8 @@ func deadlineOver(ctx context.Context) bool {
 
 // answer ends a call that did not win its key, by what was found in its place. The order of the rules is the contract:
 // another request is refused before anything of the row is given away.
-func (g *Guard) answer(ctx context.Context, k *keyed, found store.Found) (Reply, bool, error) {
+func (g *Guard) answer(ctx context.Context, k *keyed) (Reply, bool, error) {
+	found := &k.found
 	switch {
 	case found.State == store.Absent || found.Expired || found.OutOfSight():
 		return g.refuse(ctx, k, InProgress, inProgress(min(retryDelay, k.policy.Lease)))
@@ -84,7 +85,7 @@ func (g *Guard) answer(ctx context.Context, k *keyed, found store.Found) (Reply,
 		return g.refuse(ctx, k, NotKept, refusal(code.Code_FAILED_PRECONDITION, ReasonReplyNotKept, nil,
 			"this call has run, and its reply was not kept; it will not run again"))
 	case found.State == store.Completed:
-		return g.replay(ctx, k, found)
+		return g.replay(ctx, k)
 	case found.LeaseOver() && k.policy.NoTakeOver:
 		return g.refuse(ctx, k, Failed, refusal(code.Code_FAILED_PRECONDITION, ReasonOutcomeUnknown, nil,
 			"an earlier call with this key never ended, and what it did is not known; it has to be looked into"))

@@ -137,12 +137,12 @@ func (g *Guard) once(ctx context.Context, k *keyed, run func(context.Context) Re
 	if k.policy.Wait > 0 {
 		defer g.room.depart(k)
 	}
-	found, attempt, err := g.claimOrWait(ctx, k)
+	attempt, err := g.claimOrWait(ctx, k)
 	if err != nil {
 		return g.refuse(ctx, k, Failed, err)
 	}
 	if attempt == nil {
-		return g.answer(ctx, k, found)
+		return g.answer(ctx, k)
 	}
 	runCtx, stop := g.runContext(ctx, k)
 	defer stop()
@@ -157,6 +157,7 @@ type keyed struct {
 	scope, key  string
 	id          store.ID
 	fingerprint string
+	found       store.Found // what the store said of the key last
 	attempt     int         // the attempt's number, once the key is won
 	token       store.Token // of the claim that was sent last
 	sent        time.Time   // when it was sent

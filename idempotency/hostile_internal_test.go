@@ -31,7 +31,7 @@ func TestHostileBytesTakeMemoryInProportionToTheirSize(t *testing.T) {
 	for name, stored := range hostileReplies(t) {
 		t.Run("a reply with "+name, func(t *testing.T) {
 			requireProportion(t, len(stored), func() {
-				_, _ = g.open(store.Found{Record: store.Record{Reply: stored}}, nil) // most are refused
+				_, _ = g.open(&store.Found{Record: store.Record{Reply: stored}}, nil) // most are refused
 			})
 		})
 	}

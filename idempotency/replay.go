@@ -20,8 +20,8 @@ import (
 const HeaderReplayed = "idempotency-replayed"
 
 // replay answers from a stored reply.
-func (g *Guard) replay(ctx context.Context, k *keyed, found store.Found) (Reply, bool, error) {
-	r, err := g.open(found, k.Method)
+func (g *Guard) replay(ctx context.Context, k *keyed) (Reply, bool, error) {
+	r, err := g.open(&k.found, k.Method)
 	if err != nil {
 		g.logger.LogAttrs(ctx, slog.LevelError, "idempotency: a stored reply does not open; the call is refused",
 			slog.String("procedure", k.Procedure), slog.String("key_digest", k.digest()), slog.Any("error", err))
@@ -38,7 +38,7 @@ func (g *Guard) replay(ctx context.Context, k *keyed, found store.Found) (Reply,
 }
 
 // open reads a reply's exact form, and decrypts it first where it was stored so.
-func (g *Guard) open(found store.Found, method protoreflect.MethodDescriptor) (Reply, error) {
+func (g *Guard) open(found *store.Found, method protoreflect.MethodDescriptor) (Reply, error) {
 	stored, err := unmarshalReply(found.Record.Reply)
 	if err != nil {
 		return Reply{}, err

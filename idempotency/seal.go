@@ -78,7 +78,7 @@ func (s *sealer) seal(k *keyed, r store.Record) (store.Record, error) {
 }
 
 // open decrypts a stored reply. One that was altered, or moved from another row, does not open.
-func (s *sealer) open(found store.Found, sealed *idempotencyv1.Sealed) (*idempotencyv1.StoredReply, error) {
+func (s *sealer) open(found *store.Found, sealed *idempotencyv1.Sealed) (*idempotencyv1.StoredReply, error) {
 	aead, known := s.ciphers[sealed.KeyId]
 	if !known {
 		return nil, fmt.Errorf("the stored reply is encrypted with the key %q, which this server does not have", sealed.KeyId)

@@ -101,7 +101,8 @@ func (g *Guard) fenced(ctx context.Context, k *keyed) (Reply, bool, error) {
 	if err != nil {
 		return g.refuse(ctx, k, Failed, storeUnavailable(err))
 	}
-	return g.answer(ctx, k, found[0])
+	k.found = found[0]
+	return g.answer(ctx, k)
 }
 
 // completeBehind goes on trying to keep a leased attempt's reply after its caller was answered, until its lease ends.

@@ -149,3 +149,35 @@ func TestWhoWaitsIsObservedOnce(t *testing.T) {
 		}
 	})
 }
+
+// Of those who wait, one at a time tries to claim a key that seems free, however long that takes.
+func TestOneAtATimeTriesAFreeKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rows := leased()
+		h := newRig(t, rows).hang(t.Context(), t, charge("k", 1))
+		r, s := newWaiting(t, rows)
+		results := r.waiting(t.Context(), charge("k", 1), 3, func(context.Context) idempotency.Reply { return created("ch_1") })
+		goOn := make(chan struct{})
+		rows.onClaim = func(context.Context) error { <-goOn; return nil }
+		h.returns(failed(code.Code_UNAVAILABLE))
+		pass(5 * time.Second)
+		if claims := s.claims.Load(); claims != 2 {
+			t.Errorf("%d claims, want the first one's and that of one who waited", claims)
+		}
+		close(goOn)
+		replays := 0
+		for range 3 {
+			res := <-results
+			if res.err != nil {
+				t.Error(res.err)
+			}
+			if res.replayed {
+				replays++
+			}
+		}
+		if replays != 2 || s.claims.Load() != 2 {
+			t.Errorf("%d replays after %d claims, want two after two", replays, s.claims.Load())
+		}
+	})
+}

@@ -13,24 +13,24 @@ import (
 // claimOrWait tries to win the key, as claim does. Where the call's policy says so, it has a call that meets its key in
 // progress wait for the first call to end, and tries again when the key seems free. A call whose key is claimed, run or
 // waited for by the same request of this process waits with that one, and sends nothing of its own.
-func (g *Guard) claimOrWait(ctx context.Context, k *keyed) (found store.Found, attempt store.Attempt, err error) {
+func (g *Guard) claimOrWait(ctx context.Context, k *keyed) (store.Attempt, error) {
 	if k.policy.Wait <= 0 {
 		return g.claim(ctx, k)
 	}
 	w := g.room.arrive(k)
 	if w == nil {
-		if found, attempt, err = g.claim(ctx, k); err != nil || attempt != nil || !g.mayWait(k, found) {
-			return found, attempt, err
+		if attempt, err := g.claim(ctx, k); err != nil || attempt != nil || !g.mayWait(k) {
+			return attempt, err
 		}
 		if w = g.room.enter(k); w == nil {
-			return found, nil, nil
+			return nil, nil
 		}
 	}
-	return g.wait(ctx, k, found, w)
+	return g.wait(ctx, k, w)
 }
 
 // wait has a call wait that is in the room. It returns as claim does.
-func (g *Guard) wait(ctx context.Context, k *keyed, found store.Found, w *waiter) (_ store.Found, attempt store.Attempt, err error) {
+func (g *Guard) wait(ctx context.Context, k *keyed, w *waiter) (store.Attempt, error) {
 	g.observe(ctx, k, Event{Outcome: Waiting})
 	timeout := time.NewTimer(k.policy.Wait)
 	defer timeout.Stop()
@@ -38,27 +38,30 @@ func (g *Guard) wait(ctx context.Context, k *keyed, found store.Found, w *waiter
 		select {
 		case <-timeout.C:
 			g.room.leave(w)
-			return found, nil, nil
+			return nil, nil
 		case <-ctx.Done():
 			g.room.leave(w)
-			return found, nil, callError(ctx, context.Cause(ctx))
-		case found = <-w.told:
+			return nil, callError(ctx, context.Cause(ctx))
+		case k.found = <-w.told:
 		}
-		if found.State == store.Absent || found.Expired || found.LeaseOver() {
-			if found, attempt, err = g.claim(ctx, k); err != nil || attempt != nil {
-				return found, attempt, err
+		if free(k.found) {
+			attempt, err := g.claim(ctx, k)
+			g.room.tried(k.id)
+			if err != nil || attempt != nil {
+				return attempt, err
 			}
 		}
-		if !g.mayWait(k, found) {
+		if !g.mayWait(k) {
 			break
 		}
 		w = g.room.enter(k)
 	}
-	return found, nil, nil
+	return nil, nil
 }
 
 // mayWait reports whether the key is held, by the same request as far as that can be seen.
-func (g *Guard) mayWait(k *keyed, found store.Found) bool {
+func (g *Guard) mayWait(k *keyed) bool {
+	found := &k.found
 	return found.OutOfSight() ||
 		found.State == store.InProgress && !found.Expired && !found.LeaseOver() && g.sameRequest(k, found.RequestHash)
 }
@@ -80,6 +83,7 @@ type waitRoom struct {
 	mu      sync.Mutex
 	present map[request]int        // calls that claim, run or wait, where their policy is to wait
 	keys    map[store.ID][]*waiter // in the order of their coming
+	trying  map[store.ID]bool      // keys that one who waited was told are free, and has not tried to claim yet
 	waiting int
 	polling bool
 	soon    chan struct{} // asks the poller to look at once
@@ -102,7 +106,8 @@ type waiter struct {
 func newWaitRoom(g *Guard, limit int) *waitRoom {
 	return &waitRoom{
 		guard: g, limit: limit, present: make(map[request]int), keys: make(map[store.ID][]*waiter),
-		soon: make(chan struct{}, 1), fresh: make(chan struct{}, 1),
+		trying: make(map[store.ID]bool),
+		soon:   make(chan struct{}, 1), fresh: make(chan struct{}, 1),
 	}
 }
 
@@ -161,8 +166,20 @@ func (r *waitRoom) leave(w *waiter) {
 	defer r.mu.Unlock()
 	if i := slices.Index(r.keys[w.id], w); i >= 0 {
 		r.put(w.id, slices.Delete(r.keys[w.id], i, i+1), 1)
+	} else if found := <-w.told; free(found) {
+		delete(r.trying, w.id)
 	}
 }
+
+// tried says that the one who was told that a key is free has tried to claim it.
+func (r *waitRoom) tried(id store.ID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.trying, id)
+}
+
+// free reports whether a key seems to be there to be claimed.
+func free(f store.Found) bool { return f.State == store.Absent || f.Expired || f.LeaseOver() }
 
 // put leaves the rest of those who wait for a key in the room, when some have gone.
 func (r *waitRoom) put(id store.ID, rest []*waiter, gone int) {
@@ -249,12 +266,15 @@ func (r *waitRoom) look(ids []store.ID) {
 // tell says what became of a key: of a reply, to all who wait for it; of a key that seems free, to the one who has waited
 // longest, while the others wait on for what that one's call will end in; of one in progress, to those who have not seen it.
 func (r *waitRoom) tell(found store.Found) {
-	free := found.State == store.Absent || found.Expired || found.LeaseOver()
+	free := free(found)
 	goesOn := found.State == store.InProgress && !free
 	told := 0
 	rest := slices.DeleteFunc(r.keys[found.ID], func(w *waiter) bool {
-		if free && told > 0 || goesOn && (!w.unseen || found.OutOfSight()) {
+		if free && r.trying[found.ID] || goesOn && (!w.unseen || found.OutOfSight()) {
 			return false
+		}
+		if free {
+			r.trying[found.ID] = true
 		}
 		w.told <- found
 		told++

@@ -17,39 +17,20 @@ import (
 // that has that token, if its lease or time is over. The lock is the claim. Whoever does not win is answered at once, and
 // the transaction rolled back behind the answer.
 func (s *Store) begin(ctx context.Context, c store.Claim, seen *store.Token) (store.Found, store.Attempt, error) {
-	found, attempt, err := s.beginOnce(ctx, c, seen)
+	a := &txAttempt{store: s, claim: c}
+	won, err := a.begin(ctx, seen)
 	if err != nil && mayPass(err) && ctx.Err() == nil {
-		found, attempt, err = s.beginOnce(ctx, c, seen)
+		a = &txAttempt{store: s, claim: c}
+		won, err = a.begin(ctx, seen)
 	}
-	if err != nil {
-		return store.Found{}, nil, fmt.Errorf("postgres: claim: %w", err)
-	}
-	if attempt == nil {
-		return found, nil, nil // not a nil *txAttempt in an interface
-	}
-	return found, attempt, nil
-}
-
-func (s *Store) beginOnce(ctx context.Context, c store.Claim, seen *store.Token) (store.Found, *txAttempt, error) {
-	conn, err := s.acquire(ctx)
-	if err != nil {
-		return store.Found{}, nil, err
-	}
-	a := &txAttempt{store: s, conn: conn, claim: c}
-	found, won, err := a.claimFlight(ctx, seen)
 	switch {
 	case err != nil:
-		a.rollbackBehind(ctx)
-		return store.Found{}, nil, err
+		return store.Found{}, nil, fmt.Errorf("postgres: claim: %w", err)
 	case won:
-	case a.locked:
-		// The key's lock is given back before the answer: whoever comes for the key next is not to find it held.
-		return found, nil, a.Release(ctx)
+		return claimed(c, a.number), a, nil
 	default:
-		a.rollbackBehind(ctx)
-		return found, nil, nil
+		return a.found, nil, nil
 	}
-	return claimed(c, a.number), a, nil
 }
 
 // txAttempt is a claim that is a transaction, in flight on conn.
@@ -57,14 +38,32 @@ type txAttempt struct {
 	store    *Store
 	conn     *pgxpool.Conn
 	claim    store.Claim
-	number   int // the attempt's, once it has the lock on a free key
+	found    store.Found // by the claim's look
+	number   int         // the attempt's, once it has the lock on a free key
 	locked   bool
 	tookOver bool
 	tx       *handlerTx
 }
 
+func (a *txAttempt) begin(ctx context.Context, seen *store.Token) (won bool, err error) {
+	if a.conn, err = a.store.acquire(ctx); err != nil {
+		return false, err
+	}
+	won, err = a.claimFlight(ctx, seen)
+	switch {
+	case won:
+		return true, nil
+	case err == nil && a.locked:
+		// The key's lock is given back before the answer: whoever comes for the key next is not to find it held.
+		return false, a.Release(ctx)
+	default:
+		a.rollbackBehind(ctx)
+		return false, err
+	}
+}
+
 // claimFlight sends the first flight and reads what came of it.
-func (a *txAttempt) claimFlight(ctx context.Context, seen *store.Token) (found store.Found, won bool, err error) {
+func (a *txAttempt) claimFlight(ctx context.Context, seen *store.Token) (won bool, err error) {
 	ctx, cancel := a.store.flightContext(ctx)
 	defer cancel()
 	sql, id := &a.store.sql, a.claim.ID
@@ -81,20 +80,16 @@ func (a *txAttempt) claimFlight(ctx context.Context, seen *store.Token) (found s
 
 	results := a.conn.SendBatch(ctx, b)
 	a.tx = a.store.newHandlerTx(results.Tx())
-	err = readBatch(results, func(results pgx.BatchResults) error {
-		found, err = a.readClaim(results, seen != nil)
-		return err
-	})
-	switch free := found.State == store.Absent; {
+	err = readBatch(results, func(results pgx.BatchResults) error { return a.readClaim(results, seen != nil) })
+	switch free := a.found.State == store.Absent; {
 	case err != nil:
-		return found, false, err
+		return false, err
 	case free && a.number > 0:
-		return found, true, nil
-	case !a.locked && (stale(found) || free && seen == nil):
-		return outOfSight(id), false, nil
-	default:
-		return found, false, nil
+		return true, nil
+	case !a.locked && (stale(a.found) || free && seen == nil):
+		a.found = outOfSight(id)
 	}
+	return false, nil
 }
 
 // leastLimit is the least to which a transaction is limited, whatever its lease: below it the limit would meet transactions
@@ -108,22 +103,23 @@ const clientChecks = 4
 func milliseconds(d time.Duration) string { return fmt.Sprintf("%dms", max(1, d.Milliseconds())) }
 
 // readClaim reads what the first flight found, and the attempt's number where the key was free or was taken over.
-func (a *txAttempt) readClaim(results pgx.BatchResults, takingOver bool) (found store.Found, err error) {
+func (a *txAttempt) readClaim(results pgx.BatchResults, takingOver bool) (err error) {
 	if _, err := results.Exec(); err != nil { // BEGIN
-		return found, err
+		return err
 	}
 	if err := results.QueryRow().Scan(&a.locked, nil, nil, nil, nil); err != nil {
-		return found, err
+		return err
 	}
 	if takingOver {
 		err := results.QueryRow().Scan(&a.number)
 		if a.tookOver = err == nil; err != nil && !errors.Is(err, pgx.ErrNoRows) {
-			return found, err
+			return err
 		}
 	} else if a.locked {
 		a.number = 1
 	}
-	return scanFound(results.QueryRow(), a.claim.ID)
+	a.found, err = scanFound(results.QueryRow(), a.claim.ID)
+	return err
 }
 
 func (a *txAttempt) Context(ctx context.Context) context.Context {

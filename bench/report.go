@@ -137,7 +137,7 @@ func (r *recording) writeAlone(b *strings.Builder, section func(title, text stri
 	}
 	if len(r.sweeping) > 0 {
 		section("Sweeping", fmt.Sprintf("First calls alone, and while expired rows are swept in batches of %s: by a `store.Sweeper` at its full "+
-			"speed, which is a quarter of the time, and by `Sweep` in a loop, one batch right after the other.", thousands(sweepBatch)), "sweeping")
+			"speed, which is a third of the time, and by `Sweep` in a loop, one batch right after the other.", thousands(sweepBatch)), "sweeping")
 		b.WriteString("| | calls/s alone | beside a sweeper at full speed | rows swept/s | beside batches without rest | rows swept/s |\n" +
 			"| --- | ---: | ---: | ---: | ---: | ---: |\n")
 		for _, s := range r.sweeping {

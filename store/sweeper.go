@@ -18,8 +18,8 @@ type Sweeper struct {
 	// that reads many pages from a slow disk holds its rows for as long.
 	Batch int
 	// Pause is the least time between two batches of a pass, for other work to go through. Default 10 milliseconds. A sweeper
-	// rests three times as long as its last batch took, where that is longer: however much there is to sweep, and however
-	// busy the database, it works at most a quarter of the time.
+	// rests twice as long as its last batch took, where that is longer: however much there is to sweep, and however busy the
+	// database, it works at most a third of the time.
 	Pause time.Duration
 	// Swept, if set, is told of each batch: how many rows it deleted, or why it failed. A failed pass is left, and the next
 	// one begins where it was.
@@ -61,7 +61,7 @@ const (
 	longBatch  = 50 * time.Millisecond
 	leastBatch = 10
 	// rest is how many times as long as its last batch took a sweeper rests at least.
-	rest = 3
+	rest = 2
 )
 
 // fit sets the next batch's size by what the last one took.

@@ -91,10 +91,10 @@ func TestSweeperGrowsItsBatchesAgain(t *testing.T) {
 	})
 }
 
-// However long its batches take, a sweeper works at most a quarter of the time; it rests for its pause where that is longer.
+// However long its batches take, a sweeper works at most a third of the time; it rests for its pause where that is longer.
 func TestSweeperRestsAfterEachBatch(t *testing.T) {
 	for name, test := range map[string]struct{ perRow, pause, every time.Duration }{
-		"slow batches":  {time.Millisecond, 0, 40 * time.Millisecond},
+		"slow batches":  {time.Millisecond, 0, 30 * time.Millisecond},
 		"quick batches": {time.Microsecond, 0, 10*time.Millisecond + 10*time.Microsecond},
 		"a long pause":  {time.Millisecond, time.Second, time.Second + 10*time.Millisecond},
 	} {

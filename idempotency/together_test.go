@@ -110,6 +110,37 @@ func TestWhoComesDuringAClaimHearsWhatItFinds(t *testing.T) {
 	}
 }
 
+// One who tries a free key and never comes back, since what it calls panics, keeps nobody from trying after it.
+func TestOneWhoPanicsWhileItTriesLeavesTheKeyToOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rows := leased()
+		h := newRig(t, rows).hang(t.Context(), t, charge("k", 1))
+		r, _ := newWaiting(t, rows)
+		panicked := make(chan any)
+		go func() {
+			defer func() { panicked <- recover() }()
+			r.do(t.Context(), charge("k", 1), neverRuns(t))
+		}()
+		synctest.Wait()
+		other := r.waiting(t.Context(), charge("k", 1), 1, func(context.Context) idempotency.Reply { return created("ch_1") })
+		tries := 0
+		rows.onClaim = func(context.Context) error {
+			if tries++; tries == 1 {
+				panic("a fault of the store's")
+			}
+			return nil
+		}
+		h.returns(failed(code.Code_UNAVAILABLE))
+		if p := <-panicked; p == nil {
+			t.Error("nothing panicked")
+		}
+		if res := <-other; res.err != nil || res.replayed {
+			t.Errorf("the other one: replayed = %v, %v; want it to run", res.replayed, res.err)
+		}
+	})
+}
+
 // A key that another request holds in another process is refused to all, those too who waited with the one that asked.
 func TestWhoWaitsWithAnotherIsToldOfAnotherRequestInProgress(t *testing.T) {
 	t.Parallel()
@@ -166,17 +197,7 @@ func TestOneAtATimeTriesAFreeKey(t *testing.T) {
 			t.Errorf("%d claims, want the first one's and that of one who waited", claims)
 		}
 		close(goOn)
-		replays := 0
-		for range 3 {
-			res := <-results
-			if res.err != nil {
-				t.Error(res.err)
-			}
-			if res.replayed {
-				replays++
-			}
-		}
-		if replays != 2 || s.claims.Load() != 2 {
+		if replays := replaysAmong(t, results, 3); replays != 2 || s.claims.Load() != 2 {
 			t.Errorf("%d replays after %d claims, want two after two", replays, s.claims.Load())
 		}
 	})

@@ -45,9 +45,7 @@ func (g *Guard) wait(ctx context.Context, k *keyed, w *waiter) (store.Attempt, e
 		case k.found = <-w.told:
 		}
 		if free(k.found) {
-			attempt, err := g.claim(ctx, k)
-			g.room.tried(k.id)
-			if err != nil || attempt != nil {
+			if attempt, err := g.try(ctx, k); err != nil || attempt != nil {
 				return attempt, err
 			}
 		}
@@ -57,6 +55,12 @@ func (g *Guard) wait(ctx context.Context, k *keyed, w *waiter) (store.Attempt, e
 		w = g.room.enter(k)
 	}
 	return nil, nil
+}
+
+// try claims a key that seems free, for the one who was told so. However that ends, the others may be told from then on.
+func (g *Guard) try(ctx context.Context, k *keyed) (store.Attempt, error) {
+	defer g.room.tried(k.id)
+	return g.claim(ctx, k)
 }
 
 // mayWait reports whether the key is held, by the same request as far as that can be seen.
@@ -106,8 +110,7 @@ type waiter struct {
 func newWaitRoom(g *Guard, limit int) *waitRoom {
 	return &waitRoom{
 		guard: g, limit: limit, present: make(map[request]int), keys: make(map[store.ID][]*waiter),
-		trying: make(map[store.ID]bool),
-		soon:   make(chan struct{}, 1), fresh: make(chan struct{}, 1),
+		trying: make(map[store.ID]bool), soon: make(chan struct{}, 1), fresh: make(chan struct{}, 1),
 	}
 }
 
@@ -225,7 +228,7 @@ func (r *waitRoom) pause(pace time.Duration) time.Duration {
 			return min(pace*3/2, slowestPace)
 		case <-r.soon:
 			return quickestPace
-		case <-r.fresh: // its own claim has just looked; many that come together are looked for together
+		case <-r.fresh: // it has just been claimed, or is about to be; many that come together are looked for together
 			if pace > quickestPace {
 				pace = quickestPace
 				timer.Reset(pace)
@@ -266,15 +269,16 @@ func (r *waitRoom) look(ids []store.ID) {
 // tell says what became of a key: of a reply, to all who wait for it; of a key that seems free, to the one who has waited
 // longest, while the others wait on for what that one's call will end in; of one in progress, to those who have not seen it.
 func (r *waitRoom) tell(found store.Found) {
-	free := free(found)
-	goesOn := found.State == store.InProgress && !free
 	told := 0
 	rest := slices.DeleteFunc(r.keys[found.ID], func(w *waiter) bool {
-		if free && r.trying[found.ID] || goesOn && (!w.unseen || found.OutOfSight()) {
-			return false
-		}
-		if free {
+		switch {
+		case free(found):
+			if r.trying[found.ID] {
+				return false
+			}
 			r.trying[found.ID] = true
+		case found.State == store.InProgress && (!w.unseen || found.OutOfSight()):
+			return false
 		}
 		w.told <- found
 		told++

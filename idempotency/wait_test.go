@@ -57,6 +57,21 @@ func (r *rig) waiting(ctx context.Context, c idempotency.Call, n int, run func(c
 	return results
 }
 
+// replaysAmong takes n results, none of which may be an error, and counts the replays.
+func replaysAmong(t *testing.T, results <-chan result, n int) (replays int) {
+	t.Helper()
+	for range n {
+		res := <-results
+		if res.err != nil {
+			t.Fatal(res.err)
+		}
+		if res.replayed {
+			replays++
+		}
+	}
+	return replays
+}
+
 // Of 500 who wait on a key whose first call runs here, each gets the reply, with fewer than two statements each.
 func TestAllWhoWaitGetTheReply(t *testing.T) {
 	t.Parallel()
@@ -117,17 +132,7 @@ func TestOneOfThoseWhoWaitRunsWhenTheFirstIsReleased(t *testing.T) {
 			t.Fatalf("%d run and %d are answered, want one that runs", n, len(results))
 		}
 		close(goOn)
-		replays := 0
-		for range 50 {
-			res := <-results
-			if res.err != nil {
-				t.Fatal(res.err)
-			}
-			if res.replayed {
-				replays++
-			}
-		}
-		if replays != 49 || runs.Load() != 1 {
+		if replays := replaysAmong(t, results, 50); replays != 49 || runs.Load() != 1 {
 			t.Errorf("%d replays of %d runs, want 49 of one", replays, runs.Load())
 		}
 	})

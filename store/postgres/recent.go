@@ -10,7 +10,7 @@ import (
 	"github.com/connect-idempotency/connect-idempotency-go/store"
 )
 
-// recentKeys is how many keys a store remembers, in 8 bytes each.
+// recentKeys is how many keys a store remembers, in 8 bytes each: 256 KiB.
 const recentKeys = 1 << 15
 
 // recent remembers which keys a store saw settled last, each by a hash, until another takes its place. A call with one of
